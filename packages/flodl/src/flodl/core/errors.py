@@ -1,0 +1,183 @@
+"""The exception tree of flodl.
+
+FlodlError                        every error flodl raises on purpose
+├── ConfigError                   a setting is missing or wrong (also a ValueError)
+├── FlowError                     a FlowBuilder was used in a way that describes no graph
+├── GraphInputError               a graph was called with the wrong inputs (also a TypeError)
+├── GraphPathError                a name or path that the graph does not have (also a KeyError)
+├── NodeError                     a node of a graph cannot work with what reached it
+│   └── StateShapeError           carried state does not fit the current batch
+├── StepContractError             a train step returned something that cannot be trained on
+├── NonFiniteError                a loss became NaN or infinite
+├── RunFailed                     a run ended without a usable result
+├── CheckpointError               a checkpoint cannot be written or read
+│   ├── CheckpointFormatError     the file is not a sound checkpoint
+│   ├── CheckpointVersionError    the file needs a newer flodl
+│   ├── CheckpointMismatchError   the file belongs to another architecture
+│   ├── CheckpointShapeError      tensors of the same name have other shapes
+│   └── CheckpointKeyError        names are missing or left over
+└── DataError                     data cannot be used
+    ├── DatasetFormatError        a file does not have the format it should have
+    ├── DatasetUnavailableError   a file is not there and may not be fetched
+    ├── ChecksumError             a file is there, but its bytes are not the published ones
+    ├── SampleError               a sample or batch differs from the layout of its data set
+    ├── BatchKeyError             a batch has no tensor of that name (also a KeyError)
+    ├── DataWorkerError           loading a batch raised
+    ├── StaleIteratorError        an older epoch iterator was used after a newer one started
+    ├── ResumeMismatchError       a saved loader state belongs to other data or settings
+    └── SamplerError              a sampler gave indices outside the data set
+RunInterrupted                    Ctrl-C during a run (a KeyboardInterrupt, so that
+                                  ``except Exception`` does not swallow it)
+FlowWarning                       a graph was built, but part of it looks like a mistake
+
+A message says what was asked, with its value, and what is true instead, with the legal set; the
+hint says what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class FlodlError(Exception):
+    """Base of every error that flodl raises on purpose.
+
+    Args:
+        message: What was asked and what is true instead.
+        hint: What to do about it, or ``None`` when the message already says so.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
+
+
+class ConfigError(FlodlError, ValueError):
+    """A setting is missing or has a value it may not have."""
+
+
+class FlowError(FlodlError):
+    """A ``FlowBuilder`` was used in a way that describes no graph."""
+
+
+class GraphInputError(FlodlError, TypeError):
+    """A graph was called with the wrong number or names of inputs."""
+
+
+class GraphPathError(FlodlError, KeyError):
+    """A graph has no tag, node, state or path of the given name."""
+
+
+class NodeError(FlodlError):
+    """A node of a graph cannot work with the values that reached it."""
+
+
+class StateShapeError(NodeError):
+    """State carried over from the previous call does not fit the current batch."""
+
+
+class StepContractError(FlodlError):
+    """A train step returned something that cannot be trained on."""
+
+
+class NonFiniteError(FlodlError):
+    """A loss became NaN or infinite."""
+
+
+class RunFailed(FlodlError):
+    """A run ended without a usable result."""
+
+
+class CheckpointError(FlodlError):
+    """A checkpoint cannot be written or read."""
+
+
+class CheckpointFormatError(CheckpointError):
+    """The file is truncated, damaged, or no checkpoint at all."""
+
+
+class CheckpointVersionError(CheckpointError):
+    """The file was written by a version whose format this one cannot read."""
+
+
+class CheckpointMismatchError(CheckpointError):
+    """The structural hash in the file is that of another architecture."""
+
+
+class CheckpointShapeError(CheckpointError):
+    """Tensors of the same name have different shapes."""
+
+
+class CheckpointKeyError(CheckpointError):
+    """Names are missing from the file, or left over in it, under ``strict``."""
+
+
+class DataError(FlodlError):
+    """Data cannot be used."""
+
+
+class DatasetFormatError(DataError):
+    """A data file does not have the format it should have.
+
+    Args:
+        source: File or stream the bytes came from.
+        offset: Byte offset at which the format broke, or ``None`` when it has no single place.
+        reason: What was expected and what stands there.
+    """
+
+    def __init__(
+        self, source: str, offset: int | None, reason: str, *, hint: str | None = None
+    ) -> None:
+        place = source if offset is None else f"{source}, byte {offset}"
+        super().__init__(f"{place}: {reason}", hint=hint)
+        self.source = source
+        self.offset = offset
+        self.reason = reason
+
+
+class DatasetUnavailableError(DataError):
+    """A data file is not on this machine and may not, or could not, be fetched."""
+
+
+class ChecksumError(DataError):
+    """A data file exists, but its bytes are not the published ones."""
+
+
+class SampleError(DataError):
+    """A sample or batch differs in count, shape, dtype or rows from what its data set holds."""
+
+
+class BatchKeyError(DataError, KeyError):
+    """A batch has no tensor of that name."""
+
+
+class DataWorkerError(DataError):
+    """Loading a batch raised; the original exception is the ``__cause__``."""
+
+
+class StaleIteratorError(DataError):
+    """An epoch iterator was used after a newer one had been started."""
+
+
+class ResumeMismatchError(DataError):
+    """A saved loader state names other data, another order or other settings than this loader."""
+
+
+class SamplerError(DataError):
+    """A sampler returned indices that the data set does not have."""
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """A run was stopped by Ctrl-C; ``state`` holds what had been trained by then."""
+
+    def __init__(self, message: str, state: Any = None) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class FlowWarning(UserWarning):
+    """A graph was built, but part of what was described has no effect."""

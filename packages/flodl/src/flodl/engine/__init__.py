@@ -1,0 +1,1 @@
+"""One rank's work: the step, the loop over an epoch, the evaluation."""

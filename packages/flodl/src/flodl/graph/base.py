@@ -1,0 +1,241 @@
+"""The core of a graph: a module that runs generated code over the modules it holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from flodl.core.errors import GraphInputError
+from flodl.graph.emit import Flags, compile_flow
+from flodl.graph.hashing import structural_hash
+from flodl.graph.introspection import NodeInfo, node_infos
+from flodl.graph.keys import register
+from flodl.graph.schedule import levels
+from flodl.graph.trouble import annotate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from flodl.graph.emit import Flow
+    from flodl.graph.ir import Edge, Plan
+
+
+class Memory:
+    """What a graph keeps between calls; not part of its parameters or buffers.
+
+    Attributes:
+        cells: Values of state cells in the order of the plan, ``None`` before the first call.
+        tagged: Values of the retained tags of the last call, in the order of the flow.
+    """
+
+    def __init__(self, cells: int) -> None:
+        self.cells: tuple[torch.Tensor | None, ...] = (None,) * cells
+        self.tagged: tuple[Any, ...] = ()
+
+
+class GraphBase(nn.Module):
+    """Plan, generated code and modules; the parts of ``Graph`` build on it.
+
+    Attributes named ``flodl_…`` are for the other parts of this package: short public names
+    would be lost as keys of modules.
+
+    Args:
+        plan: What was described, with keys.
+        modules: The modules of the plan by path.
+        starts: Tensor or callable that begins a state cell, by name.
+    """
+
+    flodl_plan: Plan
+    flodl_flow: Flow
+    _run: Callable[..., Any]
+    _arity: int
+    flodl_memory: Memory
+    _starts: dict[str, Any]
+    _retained: tuple[str, ...]
+    _hash: str | None
+    _version: int
+    _step_count: int
+
+    def __init__(
+        self,
+        plan: Plan,
+        modules: Mapping[str, nn.Module],
+        starts: Mapping[str, torch.Tensor | Callable[[torch.Tensor], torch.Tensor]] | None = None,
+    ) -> None:
+        super().__init__()
+        register(self, modules)
+        self.flodl_plan = plan
+        self._arity = len(plan.inputs)
+        self.flodl_memory = Memory(len(plan.cells))
+        self._starts = dict(starts or {})
+        self._retained = tuple(tag.name for tag in plan.tags)
+        self._version = 0
+        self._step_count = 0
+        self._hash = None
+        self._hash = self._stable_hash()
+        self._use_variant()
+
+    def _use_variant(self) -> None:
+        """Generate the code for the current flags and run it from now on."""
+        self.flodl_flow = compile_flow(self.flodl_plan, Flags(retained=self._retained))
+        self._run = self.flodl_flow.function
+        self.flodl_memory.tagged = ()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the flow on its inputs, given in the order of ``input_names`` or by name.
+
+        Returns:
+            The stream's end, or a dictionary when the flow named its outputs.
+
+        Raises:
+            GraphInputError: Inputs are missing, too many or unknown.
+        """
+        if kwargs or len(args) != self._arity:
+            args = self._bind(args, kwargs)
+        memory = self.flodl_memory
+        # Values of the last call go first: they would hold its memory during this one.
+        memory.tagged = ()
+        try:
+            output, memory.tagged, memory.cells = self._run(self, *args, *memory.cells)
+        except Exception as error:
+            if not torch.compiler.is_compiling():
+                annotate(error, self.flodl_flow, self.flodl_plan, self)
+            raise
+        return output
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        names = self.flodl_plan.inputs
+        given = dict(zip(names, args, strict=False))
+        twice = [name for name in kwargs if name in given]
+        unknown = [name for name in kwargs if name not in names]
+        given.update(kwargs)
+        missing = [name for name in names if name not in given]
+        if len(args) > len(names) or twice or unknown or missing:
+            problems = [f"{len(args)} positional values"] if len(args) > len(names) else []
+            problems += [f"{name!r} given twice" for name in twice]
+            problems += [f"{name!r} is no input" for name in unknown]
+            problems += [f"{name!r} is missing" for name in missing]
+            raise GraphInputError(
+                f"{self._title()} takes ({', '.join(names)}): {'; '.join(problems)}",
+                hint="an input without a value is given as None",
+            )
+        return tuple(given[name] for name in names)
+
+    def _title(self) -> str:
+        return f"graph {self.flodl_plan.label!r}" if self.flodl_plan.label else "the graph"
+
+    def _apply(self, fn: Callable[..., torch.Tensor], recurse: bool = True) -> GraphBase:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call] # torch leaves it untyped
+        memory = self.flodl_memory
+        memory.cells = tuple(None if cell is None else fn(cell) for cell in memory.cells)
+        memory.tagged = ()
+        for name, start in self._starts.items():
+            if isinstance(start, torch.Tensor):
+                self._starts[name] = fn(start)
+        self._version += 1
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        for generated in ("flodl_flow", "_run"):
+            del state[generated]
+        memory = Memory(0)
+        memory.cells = tuple(
+            None if cell is None else cell.detach() for cell in self.flodl_memory.cells
+        )
+        state["flodl_memory"] = memory
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._use_variant()
+
+    def set_submodule(self, target: str, module: nn.Module, strict: bool = False) -> None:
+        """Replace the module at a path; the next call uses it."""
+        super().set_submodule(target, module, strict)
+        steps = target.split(".")
+        for length in range(len(steps)):
+            holder = self.get_submodule(".".join(steps[:length]))
+            if isinstance(holder, GraphBase):
+                holder.flodl_changed()
+
+    def flodl_changed(self) -> None:
+        """Take note that a module in here was replaced: hash and captured steps are outdated."""
+        self._hash = None
+        self._version += 1
+
+    def flodl_write_cells(self, cells: tuple[torch.Tensor | None, ...]) -> None:
+        """Replace the state; a captured step is outdated when other cells are filled now."""
+        before = self.flodl_memory.cells
+        if [cell is None for cell in before] != [cell is None for cell in cells]:
+            self._version += 1
+        self.flodl_memory.cells = cells
+
+    @property
+    def version(self) -> int:
+        """Number that grows whenever a captured step of this graph would be out of date."""
+        return self._version
+
+    @property
+    def label(self) -> str | None:
+        """Name under which a parent graph addresses this one."""
+        return self.flodl_plan.label
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, entry first."""
+        return self.flodl_plan.inputs
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs; empty when a call returns the stream."""
+        return tuple(name for name, _ in self.flodl_plan.outputs if name)
+
+    @property
+    def code(self) -> str:
+        """Source of the generated forward."""
+        return self.flodl_flow.source
+
+    @property
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        """What each step is, in the order of computation."""
+        return node_infos(self.flodl_plan, self.get_submodule)
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """How steps are connected: by stream, reference, or state from the previous call."""
+        return self.flodl_plan.edges()
+
+    @property
+    def levels(self) -> tuple[tuple[str, ...], ...]:
+        """Node ids by level: the nodes of a level do not depend on each other."""
+        by_level: dict[int, list[str]] = {}
+        for node_id, level in levels(self.flodl_plan).items():
+            by_level.setdefault(level, []).append(node_id)
+        return tuple(tuple(by_level[level]) for level in sorted(by_level))
+
+    @property
+    def structural_hash(self) -> str:
+        """SHA-256 of the architecture, 64 hex digits, the same in every process."""
+        if self._hash is not None:
+            return self._hash
+        self._hash = self._stable_hash()
+        return self._hash or structural_hash(self.flodl_plan, self.get_submodule)
+
+    def _stable_hash(self) -> str | None:
+        """Return the hash, or ``None`` while lazy parameters still wait for their shapes."""
+        if any(map(is_lazy, [*self.parameters(), *self.buffers()])):
+            return None
+        return structural_hash(self.flodl_plan, self.get_submodule)
+
+    @property
+    def short_hash(self) -> str:
+        """First eight digits of the structural hash."""
+        return self.structural_hash[:8]
+
+    def trainable_parameters(self) -> Iterator[nn.Parameter]:
+        """Yield the parameters that require gradients."""
+        return (parameter for parameter in self.parameters() if parameter.requires_grad)

@@ -1,0 +1,73 @@
+"""What can only be checked when a flow is complete: open ends, dead steps, nodes and modules."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from flodl.core.errors import FlowError, FlowWarning
+from flodl.graph.nodes import CONSTRUCTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from torch import nn
+
+    from flodl.graph.ir import Node, Plan, Tag
+
+
+def check_references(readers: Mapping[str, Sequence[str]], tags: Mapping[str, Tag]) -> None:
+    """Refuse references to names that no step was tagged with.
+
+    Raises:
+        FlowError: Lists all of them.
+    """
+    open_names = [name for name in readers if name not in tags]
+    if open_names:
+        raise FlowError(
+            f"build: using({', '.join(map(repr, open_names))}): no such tag; "
+            f"tags: {', '.join(tags) or 'none'}",
+            hint="put .tag(…) on a step, or declare it with .input(…) before it is used",
+        )
+
+
+def check_starts(starts: Iterable[str], readers: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a declared start of state that nothing carries.
+
+    Raises:
+        FlowError: A name that no forward reference uses.
+    """
+    for name in starts:
+        if name not in readers:
+            raise FlowError(
+                f"build: state({name!r}): no forward reference of that name; "
+                f"there are: {', '.join(readers) or 'none'}",
+                hint="a reference carries state when using() comes before tag()",
+            )
+
+
+def check_nodes(plan: Plan, modules: Mapping[str, Mapping[str, nn.Module]]) -> None:
+    """Let every construct check its nodes.
+
+    Raises:
+        FlowError: A node cannot work.
+    """
+    for node in plan.nodes:
+        CONSTRUCTS[node.op].check(node, modules.get(node.id, {}))
+
+
+def warn_of_dead_nodes(plan: Plan, stacklevel: int) -> None:
+    """Warn of steps whose result is neither used nor tagged."""
+    used = {port.node for node in plan.nodes for port in node.sources()}
+    used |= {port.node for _, port in plan.outputs} | {tag.port.node for tag in plan.tags}
+    for node in plan.nodes:
+        if node.id not in used and not _is_argument(node):
+            warnings.warn(
+                f"{node.id} is computed but never used: tag it, or leave it out",
+                FlowWarning,
+                stacklevel=stacklevel,
+            )
+
+
+def _is_argument(node: Node) -> bool:
+    return node.op == "input"

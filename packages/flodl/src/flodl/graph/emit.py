@@ -1,0 +1,187 @@
+"""Turns a plan into one straight-line Python function.
+
+Only identifiers and literals made here and by the constructs enter the source; names that users
+choose have been checked to be identifiers. The source is registered in ``linecache``, so a
+traceback shows the line of the node that failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import linecache
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flodl.graph.ir import Port
+from flodl.graph.nodes import CONSTRUCTS
+from flodl.graph.schedule import last_uses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import CodeType
+
+    from flodl.graph.ir import Node, Plan
+
+# Names with a meaning in generated code, apart from those that _Emitter forms.
+_RESERVED = frozenset({"self", "m", "flow", "range", "len"})
+_OURS = re.compile(r"_.*|in\d+|.*_before|.*_o?\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """What one variant of the code does besides computing the output.
+
+    Attributes:
+        retained: Tags whose values it returns to be kept.
+    """
+
+    retained: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Generated code, ready to call.
+
+    Attributes:
+        function: ``(graph, *inputs, *cells) -> (output, tag values, new cells)``.
+        source: Its text.
+        node_of_line: Node that each line number belongs to.
+        variables: The variable that holds each port.
+        retained: Names of the tag values, in the order returned.
+    """
+
+    function: Callable[..., tuple[Any, tuple[Any, ...], tuple[Any, ...]]]
+    source: str
+    node_of_line: dict[int, str]
+    variables: dict[Port, str]
+    retained: tuple[str, ...]
+
+    @property
+    def code(self) -> CodeType:
+        """The code object that tracebacks name."""
+        code: CodeType = self.function.__code__
+        return code
+
+
+def compile_flow(plan: Plan, flags: Flags) -> Flow:
+    """Write and compile the variant of a plan's code that ``flags`` ask for."""
+    emitter = _Emitter(plan, flags)
+    source = emitter.write()
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    filename = f"<flodl graph {digest}>"
+    # No modification time: linecache.checkcache never drops the entry.
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    namespace: dict[str, Any] = dict(emitter.bound)
+    exec(compile(source, filename, "exec"), namespace)  # noqa: S102 - the source is ours
+    return Flow(namespace["flow"], source, emitter.node_of_line, emitter.variables, flags.retained)
+
+
+class _Emitter:
+    """Collects lines; what constructs see of it is ``nodes.base.Writer``.
+
+    Names never clash: node ids end in ``_<number>``, further outputs in ``_o<number>``, cells in
+    ``_before``, helpers begin with ``_``, and an argument of such a name is called ``in<number>``.
+    """
+
+    def __init__(self, plan: Plan, flags: Flags) -> None:
+        self.bound: dict[str, Callable[..., object]] = {}
+        self.node_of_line: dict[int, str] = {}
+        self.variables: dict[Port, str] = {}
+        self._plan = plan
+        self._flags = flags
+        self._lines: list[str] = []
+        self._depth = 0
+        self._node = ""
+
+    def write(self) -> str:
+        """Return the source of the whole function."""
+        with self.block(f"def flow({', '.join(['self', *self._arguments()])}):"):
+            self.line("m = self._modules")
+            returned = self._returned_ports()
+            dying = last_uses(self._plan, set(returned))
+            for node in self._plan.nodes:
+                self._node = node.id
+                CONSTRUCTS[node.op].emit(node, self)
+                self._free(dying.get(node.id, []))
+            self._node = ""
+            self.line(f"return {self._returned()}")
+        return "\n".join(self._lines) + "\n"
+
+    def line(self, text: str) -> None:
+        """Write one statement at the current depth."""
+        self._lines.append("    " * self._depth + text)
+        if self._node:
+            self.node_of_line[len(self._lines)] = self._node
+
+    @contextlib.contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Write ``head`` and indent what follows in the ``with`` block."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def value(self, port: Port) -> str:
+        """Return the variable that holds a port."""
+        return self.variables[port]
+
+    def result(self, node: Node, index: int = 0) -> str:
+        """Return the variable to assign an output of the node to."""
+        name = node.id if index == 0 else f"{node.id}_o{index}"
+        return self.variables.setdefault(Port(node.id, index), name)
+
+    def module(self, node: Node, slot: str = "") -> str:
+        """Return the expression for the module in a slot, looked up at call time."""
+        first, *rest = node.path(slot).split(".")
+        return f"m[{first!r}]" + "".join(f"._modules[{part!r}]" for part in rest)
+
+    def cell(self, name: str) -> str:
+        """Return the variable that holds the stored value of a state cell."""
+        return f"{name}_before"
+
+    def bind(self, name: str, value: Callable[..., object]) -> str:
+        """Make a function known to the generated code and return its name there."""
+        self.bound[f"_{name}"] = value
+        return f"_{name}"
+
+    def _arguments(self) -> list[str]:
+        inputs = [node for node in self._plan.nodes if node.op == "input"]
+        by_name = {str(node.attr("name")): node for node in inputs}
+        for index, name in enumerate(self._plan.inputs):
+            variable = name if _is_free(name) else f"in{index}"
+            self.variables[Port(by_name[name].id)] = variable
+        arguments = [self.variables[Port(by_name[name].id)] for name in self._plan.inputs]
+        return arguments + [self.cell(cell.name) for cell in self._plan.cells]
+
+    def _free(self, ports: list[Port]) -> None:
+        # Without this a long flow would keep every intermediate value until it returns.
+        if ports:
+            self.line(f"del {', '.join(sorted(self.value(port) for port in ports))}")
+
+    def _tag_ports(self) -> list[Port]:
+        ports = {tag.name: tag.port for tag in self._plan.tags}
+        return [ports[name] for name in self._flags.retained]
+
+    def _returned_ports(self) -> list[Port]:
+        outputs = [port for _, port in self._plan.outputs]
+        return outputs + self._tag_ports() + [cell.writer for cell in self._plan.cells]
+
+    def _returned(self) -> str:
+        outputs = [(name, self.value(port)) for name, port in self._plan.outputs]
+        if self._plan.has_named_outputs:
+            output = "{" + ", ".join(f"{name!r}: {value}" for name, value in outputs) + "}"
+        else:
+            output = outputs[0][1]
+        tags = _tuple([self.value(port) for port in self._tag_ports()])
+        cells = _tuple([self.value(cell.writer) for cell in self._plan.cells])
+        return f"{output}, {tags}, {cells}"
+
+
+def _tuple(values: list[str]) -> str:
+    return f"({', '.join(values)}{',' if len(values) == 1 else ''})"
+
+
+def _is_free(name: str) -> bool:
+    return name not in _RESERVED and _OURS.fullmatch(name) is None
