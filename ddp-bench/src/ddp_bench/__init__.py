@@ -1,0 +1,1 @@
+"""ddp-bench: published training set-ups, run through flodl's public Trainer and judged."""

@@ -1,0 +1,1 @@
+"""Where the models' data comes from."""
