@@ -6,16 +6,25 @@ FlodlError                        every error flodl raises on purpose
 ├── GraphInputError               a graph was called with the wrong inputs (also a TypeError)
 ├── GraphPathError                a name or path that the graph does not have (also a KeyError)
 ├── NodeError                     a node of a graph cannot work with what reached it
-│   └── StateShapeError           carried state does not fit the current batch
+│   ├── StateShapeError           carried state does not fit the current batch
+│   └── SwitchIndexError          a selector chose a branch that a switch does not have
+├── TraceError                    a trace was published twice, or under a name that is taken
+├── NoDataError                   a picture or table of data that does not exist (a ValueError)
+├── TopologyError                 a topology cannot be written or rebuilt
+├── CaptureError                  a graph cannot be captured, and was required to be
+├── ExportError                   a graph cannot be exported
 ├── StepContractError             a train step returned something that cannot be trained on
 ├── NonFiniteError                a loss became NaN or infinite
+├── UntrainedStatsError           evaluation would use statistics that no batch has set
 ├── RunFailed                     a run ended without a usable result
 ├── CheckpointError               a checkpoint cannot be written or read
 │   ├── CheckpointFormatError     the file is not a sound checkpoint
 │   ├── CheckpointVersionError    the file needs a newer flodl
 │   ├── CheckpointMismatchError   the file belongs to another architecture
 │   ├── CheckpointShapeError      tensors of the same name have other shapes
-│   └── CheckpointKeyError        names are missing or left over
+│   ├── CheckpointKeyError        names are missing or left over
+│   └── StateFileError            a state file cannot be read
+│       └── StateMismatchError    a state file is sound, but belongs to something else
 └── DataError                     data cannot be used
     ├── DatasetFormatError        a file does not have the format it should have
     ├── DatasetUnavailableError   a file is not there and may not be fetched
@@ -80,12 +89,40 @@ class StateShapeError(NodeError):
     """State carried over from the previous call does not fit the current batch."""
 
 
+class SwitchIndexError(NodeError):
+    """The selector of a switch returned no index of one of its branches."""
+
+
+class TraceError(FlodlError):
+    """A trace was published twice in one step, or its name already means another trace."""
+
+
+class NoDataError(FlodlError, ValueError):
+    """Curves, logs or profiles were asked for before there was anything to show."""
+
+
+class TopologyError(FlodlError):
+    """A graph cannot be written as a topology, or a topology describes no graph."""
+
+
+class CaptureError(FlodlError):
+    """A graph that had to be captured whole contains something that cannot be."""
+
+
+class ExportError(FlodlError):
+    """A graph contains something that cannot be exported, or the exporter is not installed."""
+
+
 class StepContractError(FlodlError):
     """A train step returned something that cannot be trained on."""
 
 
 class NonFiniteError(FlodlError):
     """A loss became NaN or infinite."""
+
+
+class UntrainedStatsError(FlodlError):
+    """Evaluation would use running statistics that no batch has set yet."""
 
 
 class RunFailed(FlodlError):
@@ -114,6 +151,36 @@ class CheckpointShapeError(CheckpointError):
 
 class CheckpointKeyError(CheckpointError):
     """Names are missing from the file, or left over in it, under ``strict``."""
+
+
+class StateFileError(CheckpointError):
+    """A state file cannot be read.
+
+    Args:
+        path: The file.
+        offset: Byte offset of the problem, or ``None`` when it has no single place.
+        reason: What kind of problem it is, in a few words that never change.
+        detail: What was expected and what stands there.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        offset: int | None,
+        reason: str,
+        detail: str = "",
+        *,
+        hint: str | None = None,
+    ) -> None:
+        place = path if offset is None else f"{path}, byte {offset}"
+        super().__init__(f"{place}: {reason}" + (f": {detail}" if detail else ""), hint=hint)
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+
+
+class StateMismatchError(StateFileError):
+    """A state file is sound, but belongs to another class, other parameters or other settings."""
 
 
 class DataError(FlodlError):

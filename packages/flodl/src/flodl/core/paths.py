@@ -80,7 +80,7 @@ class RecordTier:
             even while one host is all there is.
         elastic: Whether more members may join, which keeps one rank from being the root.
 
-    Example:
+    Examples:
         >>> tier = RecordTier(["alpha", "beta", "beta"])
         >>> tier.path(2, "beta")
         'root/beta/rank2'

@@ -123,8 +123,9 @@ class DataSetAdapter:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tensors: those the data set declares, or the keys of sample 0."""
-        return declared_names(self._dataset) or self.layout.names
+        """Names of the tensors: the keys of sample 0, else those the data set declares."""
+        layout = self.layout
+        return layout.names if layout.is_named else declared_names(self._dataset) or layout.names
 
     def get_batch(self, indices: Tensor | Sequence[int]) -> tuple[Tensor, ...]:
         """Return the given samples stacked, one row each."""

@@ -31,7 +31,7 @@ def check_names(names: Sequence[str], count: int) -> tuple[str, ...]:
     if isinstance(names, str) or {type(name) for name in unique} - {str}:
         raise ConfigError(f"names={names!r}: expected a sequence of strings, one for each tensor")
     if len(names) != count:
-        raise ConfigError(f"names={list(names)!r}: {len(names)} names for {count} tensors")
+        raise ConfigError(f"names={list(names)!r:.200}: {len(names)} names for {count} tensors")
     if len(unique) != count:
         twice = sorted(name for name in unique if list(names).count(name) > 1)
         raise ConfigError(f"names={list(names)!r}: {', '.join(twice)} given more than once")

@@ -51,8 +51,8 @@ class BatchDataSet(Protocol):
     def get_batch(self, indices: Tensor) -> Fields:
         """Return tensors (or arrays) with one row for each of ``indices``, in their order.
 
-        ``indices`` is a one-dimensional int64 tensor on the CPU. A dict names the tensors; so
-        does a ``names`` attribute of the data set. Raise ``IndexError`` outside ``[0, len)``.
+        ``indices`` is a one-dimensional int64 tensor on the CPU. A dict names the tensors; else
+        a list or tuple ``names`` of the data set does. Raise ``IndexError`` outside ``[0, len)``.
         """
         ...
 
@@ -85,9 +85,9 @@ def fields_of(sample: object) -> tuple[tuple[str, ...] | None, list[object]]:
 
 
 def declared_names(dataset: object) -> tuple[str, ...] | None:
-    """Return the ``names`` attribute of a data set, or ``None`` when it declares none."""
+    """Return the ``names`` that a data set has as a list or tuple, or ``None``."""
     names = getattr(dataset, "names", None)
-    return None if names is None else tuple(names)
+    return tuple(names) if isinstance(names, list | tuple) else None
 
 
 def check_indices(indices: Tensor | Sequence[int], length: int) -> Tensor:

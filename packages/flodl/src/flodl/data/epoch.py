@@ -20,6 +20,7 @@ class Source(Protocol):
     """Where batches come from."""
 
     is_in_memory: bool
+    count: int
     names: tuple[str, ...]
     sample_bytes: int
 

@@ -7,26 +7,18 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-import torch
-
-from flodl.core.errors import ConfigError, DataError, ResumeMismatchError
+from flodl.core.errors import ConfigError, DataError
 from flodl.core.units import format_bytes
 from flodl.data.adapter import as_batch_dataset
 from flodl.data.batch import Batch, check_names
 from flodl.data.builder import DataLoaderBuilder
 from flodl.data.compose import InMemoryView
 from flodl.data.config import LoaderConfig
-from flodl.data.dataset import declared_names
-from flodl.data.epoch import EpochIterator, EpochProgress, batch_count
+from flodl.data.epoch import EpochIterator, batch_count
+from flodl.data.position import Position
 from flodl.data.resident import ResidentSource
-from flodl.data.resume import LoaderState, order_crc
-from flodl.data.sampler import (
-    RandomSampler,
-    SequentialSampler,
-    as_sampler,
-    checked_order,
-    whole_number,
-)
+from flodl.data.resume import LoaderState
+from flodl.data.sampler import whole_number
 from flodl.data.streaming import FetchSource
 from flodl.device import parse_device
 
@@ -35,9 +27,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
+    import torch
+
     from flodl.data.config import BatchTransform, LoaderOptions
     from flodl.data.dataset import AnyDataSet, BatchDataSet
-    from flodl.data.epoch import Source
+    from flodl.data.epoch import EpochProgress, Source
 
 AUTO_PREFETCH = 2
 
@@ -58,7 +52,7 @@ class DataLoader:
         ConfigError: An empty data set, an unknown option, or a value outside its range.
         DataWorkerError: Sample 0 cannot be read.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from flodl.data import DataLoader, TensorDataSet
         >>> data = TensorDataSet(image=torch.rand(10, 3), label=torch.arange(10))
@@ -76,15 +70,9 @@ class DataLoader:
         self._config = config
         self._device = parse_device(config.device)
         self._source = _source_of(dataset, batches)
-        self._names = self._source.names
-        if config.names is not None:
-            self._names = check_names(config.names, len(self._source.names))
-        self._is_shuffled = config.shuffle is not False and config.sampler is None
-        self._sampler = as_sampler(config.sampler or self._own_sampler())
+        self._names = check_names(config.names or self._source.names, self._source.count)
+        self._position = Position(config, self._length)
         self._depth = config.prefetch
-        self._progress: EpochProgress | None = None
-        self._resumed: EpochProgress | None = None
-        self._next_epoch = 0
         self._iterator: weakref.ref[EpochIterator] | None = None
         self._is_closed = False
         logger.info("%s", self.summary())
@@ -95,11 +83,6 @@ class DataLoader:
                 config.batch_size,
                 self.num_samples,
             )
-
-    def _own_sampler(self) -> RandomSampler | SequentialSampler:
-        if self._is_shuffled:
-            return RandomSampler(self._length, self._config.seed)
-        return SequentialSampler(self._length)
 
     @classmethod
     def from_dataset(cls, dataset: AnyDataSet) -> DataLoaderBuilder:
@@ -137,7 +120,7 @@ class DataLoader:
     @property
     def num_samples(self) -> int:
         """Samples that an epoch visits, those of a dropped last batch included."""
-        return len(self._sampler)
+        return len(self._position.sampler)
 
     @property
     def num_batches(self) -> int:
@@ -178,11 +161,7 @@ class DataLoader:
         if self._is_closed:
             raise DataError(f"epoch({number}): this loader is closed", hint="build another loader")
         self._expire()
-        progress, self._resumed = self._resumed, None
-        if progress is None or progress.epoch != number:
-            progress = self._whole_epoch(number)
-        self._progress = progress
-        self._next_epoch = number + 1
+        progress = self._position.begin(number)
         iterator = EpochIterator(
             progress, self._load_function(progress), self._finish(), self.prefetch_depth
         )
@@ -190,15 +169,7 @@ class DataLoader:
         return iterator
 
     def __iter__(self) -> EpochIterator:
-        return self.epoch(self._next_epoch)
-
-    def _whole_epoch(self, number: int) -> EpochProgress:
-        return EpochProgress(
-            epoch=number,
-            order=checked_order(self._sampler, number, self._length),
-            batch_size=self._config.batch_size,
-            drop_last=self._config.drop_last,
-        )
+        return self.epoch(self._position.next_epoch)
 
     def _load_function(self, progress: EpochProgress) -> Callable[[int], Batch]:
         """Return what loads a batch by number; it may not hold the loader, nor the iterator."""
@@ -238,24 +209,7 @@ class DataLoader:
 
         The values are plain. Saved after a batch has been used, the state leads to the next one.
         """
-        return self._state().to_dict()
-
-    def _state(self) -> LoaderState:
-        progress = self._resumed or self._progress
-        save = getattr(self._sampler, "state_dict", None)
-        return LoaderState(
-            epoch=self._next_epoch if progress is None else progress.epoch,
-            batches=0 if progress is None else progress.batches_consumed,
-            samples_consumed=0 if progress is None else progress.samples_consumed,
-            is_complete=progress is not None and progress.is_complete,
-            batch_size=self._config.batch_size,
-            drop_last=self._config.drop_last,
-            seed=self._config.seed,
-            shuffle=self._is_shuffled,
-            dataset_length=self._length,
-            order_crc=None if progress is None else order_crc(progress.order),
-            sampler=None if save is None else save(),
-        )
+        return self._position.state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Continue from a saved position: its epoch yields exactly the batches not yet taken.
@@ -271,46 +225,17 @@ class DataLoader:
         Raises:
             ResumeMismatchError: The state belongs to other data, another order or other settings.
         """
-        saved = LoaderState.from_dict(state)
-        saved.check(self._state(), strict=strict)
-        self._load_sampler(saved)
-        goes_on = saved.is_complete or saved.samples_consumed
-        resumed = self._rest_of(saved) if goes_on else None
+        self._position.load(LoaderState.from_dict(state), strict=strict)
         self._expire()
-        self._progress, self._resumed = None, resumed
-        self._next_epoch = saved.epoch + 1 if saved.is_complete else saved.epoch
-
-    def _rest_of(self, saved: LoaderState) -> EpochProgress:
-        if saved.is_complete:  # its order is of no use, and some samplers cannot repeat it
-            progress = EpochProgress(
-                epoch=saved.epoch,
-                order=torch.empty(0, dtype=torch.int64),
-                batch_size=self._config.batch_size,
-                drop_last=self._config.drop_last,
-            )
-        else:
-            progress = self._whole_epoch(saved.epoch)
-            saved.check_order(progress.order)
-            progress.first_sample = saved.samples_consumed
-        progress.first_batch = saved.batches
-        return progress
-
-    def _load_sampler(self, saved: LoaderState) -> None:
-        load = getattr(self._sampler, "load_state_dict", None)
-        if (load is None) != (saved.sampler is None):
-            has = "has" if saved.sampler is not None else "lacks"
-            raise ResumeMismatchError(
-                f"sampler: the state {has} that of a sampler, unlike {type(self._sampler).__name__}"
-            )
-        if load is not None:
-            load(saved.sampler)
 
     def summary(self) -> str:
         """Return one line on what the loader does: samples, memory, batches, order, thread."""
         config = self._config
         where = "in memory" if self._source.is_in_memory else "fetched"
         total = format_bytes(self._source.sample_bytes * self._length)
-        order = f"seed {config.seed}" if self._is_shuffled else type(self._sampler).__name__
+        position = self._position
+        sampler = type(position.sampler).__name__
+        order = f"seed {config.seed}" if position.is_shuffled else sampler
         last = "dropped" if config.drop_last else "kept"
         ahead = f"{self.prefetch_depth} ahead" if self.prefetch_depth else "in the caller's thread"
         return (
@@ -343,7 +268,7 @@ def _source_of(dataset: AnyDataSet, batches: BatchDataSet) -> Source:
     view = InMemoryView.of(dataset)
     if view is None:
         return FetchSource(batches)
-    return ResidentSource(view, declared_names(dataset))
+    return ResidentSource(view, dataset)
 
 
 def _transformed(name: str, transform: BatchTransform, batch: Batch) -> Batch:

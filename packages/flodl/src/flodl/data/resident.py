@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from flodl.data.batch import default_names
+from flodl.data.dataset import declared_names
 
 if TYPE_CHECKING:
     from flodl.data.compose import InMemoryView
@@ -18,15 +19,16 @@ class ResidentSource:
 
     Args:
         view: The tensors, and where the samples lie in them.
-        names: Names that the data set declares, or ``None``.
+        dataset: The data set they were found in; it may declare names.
     """
 
     is_in_memory = True
 
-    def __init__(self, view: InMemoryView, names: tuple[str, ...] | None) -> None:
+    def __init__(self, view: InMemoryView, dataset: object) -> None:
         self._view = view
         self._tensors = view.tensors
-        self.names = names or default_names(len(view.tensors))
+        self.count = len(view.tensors)
+        self.names = declared_names(dataset) or default_names(self.count)
         self.sample_bytes = sum(tensor[:1].nbytes for tensor in view.tensors)
 
     def place(self, order: Tensor) -> Tensor:

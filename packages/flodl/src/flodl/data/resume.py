@@ -49,7 +49,8 @@ class LoaderState:
         """Return the state that a dict holds.
 
         Raises:
-            ResumeMismatchError: Another version, or keys that are missing or left over.
+            ResumeMismatchError: Another version, keys that are missing or left over, or counts
+                that are no counts.
         """
         if state.get("version") != VERSION:
             raise ResumeMismatchError(
@@ -61,6 +62,9 @@ class LoaderState:
                 f"keys: the state lacks {sorted(legal - set(state))} and has the unknown "
                 f"{sorted(set(state) - legal)}"
             )
+        for name in ("epoch", "batches", "samples_consumed"):
+            if not isinstance(state[name], int) or state[name] < 0:
+                raise ResumeMismatchError(f"{name}: the state has {state[name]!r}: no count")
         return cls(**state)
 
     def check(self, other: LoaderState, *, strict: bool) -> None:
@@ -83,7 +87,16 @@ class LoaderState:
                 )
 
     def check_order(self, order: Tensor) -> None:
-        """Raise ``ResumeMismatchError`` unless ``order`` is the one the state was saved in."""
+        """Raise unless the state was saved in the middle of ``order``.
+
+        Raises:
+            ResumeMismatchError: It was another order, or one with fewer samples than were taken.
+        """
+        if self.samples_consumed > order.numel():
+            raise ResumeMismatchError(
+                f"samples_consumed: the state has {self.samples_consumed}, an epoch here has "
+                f"{order.numel()} samples"
+            )
         crc = order_crc(order)
         if self.order_crc != crc:
             raise ResumeMismatchError(

@@ -47,7 +47,9 @@ class FetchSource:
             raise SampleError("get_batch gave no tensors for sample 0: expected one or more")
         self._keys = keys
         self._dtypes = [tensor.dtype for tensor in tensors]
-        self.names = declared_names(dataset) or keys or default_names(len(tensors))
+        self.count = len(tensors)
+        self._labels = keys or default_names(self.count)
+        self.names = keys or declared_names(dataset) or self._labels
         self.sample_bytes = sum(tensor.nbytes for tensor in tensors)
         self._checked(tensors, 1)
 
@@ -65,15 +67,15 @@ class FetchSource:
         if keys is not None and keys != self._keys and set(keys) == set(self._keys or ()):
             by_key = dict(zip(keys, values, strict=True))
             keys, values = self._keys, [by_key[key] for key in self._keys or ()]
-        if keys != self._keys or len(values) != len(self._dtypes):
+        if keys != self._keys or len(values) != self.count:
             raise SampleError(
                 f"get_batch gave {keys or len(values)}: for sample 0 it gave "
-                f"{self._keys or len(self._dtypes)}"
+                f"{self._keys or self.count}"
             )
         return self._checked([as_tensor(value) for value in values], rows.numel())
 
     def _checked(self, tensors: list[Tensor], rows: int) -> tuple[Tensor, ...]:
-        for name, tensor, dtype in zip(self.names, tensors, self._dtypes, strict=True):
+        for name, tensor, dtype in zip(self._labels, tensors, self._dtypes, strict=True):
             if tensor.dim() == 0 or tensor.shape[0] != rows or tensor.dtype != dtype:
                 raise SampleError(
                     f"get_batch gave {name!r} as {tensor.dtype} {list(tensor.shape)} for {rows} "
