@@ -1,0 +1,139 @@
+"""The front door: takes a command line apart and hands it to help, a built-in, or the manifest.
+
+Standard library only: what is heavier loads when a command needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from flodl_cli import __version__
+from flodl_cli.context.application import AppContext, build_context, wants_traceback
+from flodl_cli.context.flags import CommandLine, GlobalFlags, scan
+from flodl_cli.errors import ConfigError, ConfigErrors, FdlError, UsageError
+from flodl_cli.names import BUILTIN_COMMANDS
+from flodl_cli.routing.availability import refuse_unavailable
+from flodl_cli.terminal import Terminal
+
+_INTERRUPTED = 130
+
+
+def entry_point() -> None:
+    """The ``fdl`` program."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command line and return the exit code."""
+    terminal, trace = Terminal(), wants_traceback(GlobalFlags())
+    try:
+        line = scan(argv)
+        trace = wants_traceback(line.flags)
+        context = build_context(line.flags)
+        terminal = context.terminal
+        return _dispatch(line, context)
+    except FdlError as error:
+        terminal.error(error, trace=trace)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:  # the reader has gone, and knows it
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last line before the user: say it once, plainly
+        terminal.error(_unforeseen(error), trace=trace)
+        return 1
+
+
+def _dispatch(line: CommandLine, context: AppContext) -> int:
+    flags = line.flags
+    if flags.version and not flags.help:
+        context.terminal.print(f"flodl-cli {__version__}")
+        return 0
+    if not line.words:
+        return _root_help(context)
+    if not flags.help:
+        refuse_unavailable(flags)
+    if line.words[0] in BUILTIN_COMMANDS:
+        return _builtin(line, context)
+    from flodl_cli.config.project import open_project
+    from flodl_cli.routing.walk import ShowHelp, walk
+
+    try:
+        root = open_project(context.directory)
+        if root is None:
+            raise _no_project(line.words[0], context)
+        outcome = walk(root, line)
+    except (ConfigError, ConfigErrors):
+        if flags.help:
+            return _root_help(context)
+        raise
+    if isinstance(outcome, ShowHelp):
+        from flodl_cli.routing.helptext import command_help
+
+        context.terminal.print(command_help(outcome, context.terminal))
+        return 0
+    from flodl_cli.routing.dispatch import execute
+
+    return execute(outcome, root, context)
+
+
+def _root_help(context: AppContext) -> int:
+    from flodl_cli.config.project import open_project
+    from flodl_cli.routing.helptext import root_help
+
+    root = problem = None
+    try:
+        root = open_project(context.directory)
+    except (ConfigError, ConfigErrors) as error:
+        problem = error
+    context.terminal.print(root_help(root, problem, context.terminal))
+    return 0
+
+
+def _builtin(line: CommandLine, context: AppContext) -> int:
+    from flodl_cli.app import run_builtin
+
+    flags = line.flags
+    name, *words = line.words
+    useless = [
+        flag
+        for flag, given in (
+            ("--gpus", flags.gpus is not None),
+            ("--no-append", flags.no_append),
+            ("--explain", flags.explain),
+        )
+        if given
+    ]
+    if useless:
+        raise UsageError(
+            f"{useless[0]} has no effect on the built-in command {name!r}",
+            hint="it is for commands of a manifest",
+        )
+    if flags.help:
+        words.append("--help")
+    if line.tail is not None:
+        words += ["--", *line.tail]
+    return run_builtin(name, words, context)
+
+
+def _no_project(word: str, context: AppContext) -> UsageError:
+    from flodl_cli.routing.walk import unknown_command
+
+    return unknown_command(
+        word,
+        (),
+        tuple(BUILTIN_COMMANDS),
+        hint=f"no fdl.yml in {context.directory} or above: go to a project for its own commands",
+    )
+
+
+def _unforeseen(error: Exception) -> FdlError:
+    return FdlError(
+        f"fdl failed in a way it should not: {type(error).__name__}: {error}",
+        hint="run it again with -vvv to see where, and report that",
+    )
+
+
+if __name__ == "__main__":
+    entry_point()

@@ -1,0 +1,1 @@
+"""Built-in commands: each module parses, calls one service, and prints."""

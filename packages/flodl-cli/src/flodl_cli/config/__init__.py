@@ -1,0 +1,1 @@
+"""``fdl.yml``: found, read, checked, and turned into a tree of commands."""

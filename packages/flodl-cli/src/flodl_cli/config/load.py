@@ -1,0 +1,184 @@
+"""Reads a manifest into plain data and remembers the line of every key."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq, TaggedScalar
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from flodl_cli.config.tree import Place
+from flodl_cli.errors import ConfigError
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+_MOST_NODES = 100_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """One manifest file: its plain data, and the line of each key, counted from 1."""
+
+    file: Path
+    data: dict[str, Any]
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+
+    def place(self, path: KeyPath) -> Place:
+        """Where ``path`` stands; where its nearest existing parent stands if it does not."""
+        known = path
+        while known and known not in self.lines:
+            known = known[:-1]
+        return Place(file=str(self.file), line=self.lines.get(known), key_path=spell_key_path(path))
+
+    def error(self, path: KeyPath, message: str, *, hint: str | None = None) -> ConfigError:
+        """A ``ConfigError`` at ``path``."""
+        place = self.place(path)
+        return ConfigError(
+            message, file=place.file, line=place.line, key_path=place.key_path, hint=hint
+        )
+
+
+def spell_key_path(path: KeyPath) -> str:
+    """``("commands", "x", "args", 0)`` as ``commands.x.args[0]``."""
+    text = ""
+    for key in path:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
+    return text
+
+
+def load(file: Path) -> Document:
+    """Read one manifest.
+
+    Raises:
+        ConfigError: The file cannot be read, is no YAML, or is not a map of text keys.
+    """
+    text = _read(file)
+    try:
+        root = YAML(typ="rt", pure=True).load(text)
+    except MarkedYAMLError as error:
+        raise _syntax_error(file, error) from error
+    except YAMLError as error:
+        raise ConfigError(f"not readable as YAML: {error}", file=str(file)) from error
+    document = Document(file=file, data={})
+    if root is None:
+        return document
+    if not isinstance(root, CommentedMap):
+        raise document.error(
+            (), "a manifest is a map of keys", hint="start with: description: ..., commands: ..."
+        )
+    document.data.update(_Plain(document).map(root, ()))
+    return document
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be read: {error.strerror}", file=str(file), hint="check its permissions"
+        ) from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError(
+            f"not UTF-8 text: byte {error.object[error.start]:#04x}",
+            file=str(file),
+            line=line,
+            hint="save the file as UTF-8",
+        ) from error
+
+
+def _syntax_error(file: Path, error: MarkedYAMLError) -> ConfigError:
+    mark = error.problem_mark or error.context_mark
+    message = " ".join(part for part in (error.context, error.problem) if part)
+    if error.problem and error.problem.startswith("found duplicate key"):
+        # The long form goes on to advise on the parser's own settings.
+        key = error.problem.split('"')[1]
+        message = f"the key {key!r} is given twice in one map"
+    return ConfigError(
+        message or "not readable as YAML", file=str(file), line=mark.line + 1 if mark else None
+    )
+
+
+class _Plain:
+    """Turns the parser's types into plain ones and notes the lines on the way."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._open: list[int] = []
+        self._nodes = 0
+
+    def map(self, node: CommentedMap, path: KeyPath) -> dict[str, Any]:
+        """The map as a dict of plain values."""
+        plain: dict[str, Any] = {}
+        for key, value in node.items():
+            if not isinstance(key, str):
+                raise self._document.error(
+                    path, f"the key {key!r} is not text", hint="quote it, or name it otherwise"
+                )
+            here = (*path, str(key))
+            self._note(here, _line(node, key, path, self._document.lines))
+            plain[str(key)] = self._value(value, here)
+        return plain
+
+    def _value(self, value: object, path: KeyPath) -> Any:
+        if not isinstance(value, CommentedMap | CommentedSeq):
+            return self._scalar(value, path)
+        if id(value) in self._open:
+            raise self._document.error(path, "the alias refers to what it stands in")
+        self._open.append(id(value))
+        try:
+            if isinstance(value, CommentedMap):
+                return self.map(value, path)
+            return list(self._items(value, path))
+        finally:
+            self._open.pop()
+
+    def _items(self, node: CommentedSeq, path: KeyPath) -> Iterator[Any]:
+        for index, value in enumerate(node):
+            here = (*path, index)
+            self._note(here, _line(node, index, path, self._document.lines))
+            yield self._value(value, here)
+
+    def _scalar(self, value: object, path: KeyPath) -> Any:
+        match value:
+            case None | bool():
+                return value
+            case str():
+                return str(value)
+            case int() if type(value).__name__ == "ScalarBoolean":
+                return bool(value)
+            case int():
+                return int(value)
+            case float():
+                return float(value)
+            case datetime.date():
+                return value
+            case TaggedScalar():
+                raise self._document.error(path, f"the tag {value.tag.value} has no meaning here")
+        raise self._document.error(path, f"a value of type {type(value).__name__} has no use here")
+
+    def _note(self, path: KeyPath, line: int | None) -> None:
+        self._nodes += 1
+        if self._nodes > _MOST_NODES:
+            raise self._document.error(
+                (), f"more than {_MOST_NODES} values once aliases are followed"
+            )
+        if line is not None:
+            self._document.lines[path] = line
+
+
+def _line(
+    node: CommentedMap | CommentedSeq,
+    key: str | int,
+    parent: KeyPath,
+    lines: Mapping[KeyPath, int],
+) -> int | None:
+    positions: Mapping[object, Sequence[int]] | None = node.lc.data
+    if positions and key in positions:
+        return int(positions[key][0]) + 1
+    return lines.get(parent)  # a key that a merge (<<) brought in has no line of its own

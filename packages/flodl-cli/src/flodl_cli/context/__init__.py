@@ -1,0 +1,1 @@
+"""What one call of fdl knows before it looks at any command."""

@@ -1,0 +1,47 @@
+"""Names that several parts agree on: files, variables, built-in commands; and near misses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+MANIFEST_FILES = ("fdl.yml", "fdl.yaml", "fdl.json")
+"""File names of a manifest, in the order they are looked for."""
+
+CACHE_FOLDER = ".fdl"
+"""Folder beside a manifest that holds what fdl can rebuild."""
+
+BUILTIN_COMMANDS: dict[str, str] = {
+    "config": "Check the manifests, print their schema",
+}
+"""Name of each built-in command and its line in the help; the module has the same name."""
+
+# Read by fdl, or set by fdl for the programs that it starts.
+VERBOSITY_VARIABLE = "FLODL_VERBOSITY"
+COLOR_VARIABLE = "FLODL_COLOR"
+OVERLAY_VARIABLE = "FDL_ENV"
+PROJECT_ROOT_VARIABLE = "FDL_PROJECT_ROOT"
+PROGRAM_VARIABLE = "FDL_BIN"
+TRACEBACK_VARIABLE = "FDL_TRACEBACK"
+
+
+def near(word: str, names: Iterable[str], *, distance: int = 2, limit: int = 3) -> list[str]:
+    """The names within ``distance`` edits of ``word``, nearest first, at most ``limit``."""
+    scored = [(_edits(word, name), name) for name in names]
+    # A two-letter word is two edits away from every other: ask for some letters in common.
+    close = [pair for pair in scored if pair[0] <= min(distance, max(len(word), len(pair[1])) // 2)]
+    return [name for _, name in sorted(close)[:limit]]
+
+
+def _edits(a: str, b: str) -> int:
+    """Edit distance with neighboring letters swapped counted as one edit."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, char in enumerate(a, start=1):
+        current = [i]
+        for j, other in enumerate(b, start=1):
+            cost = min(row[j] + 1, current[j - 1] + 1, row[j - 1] + (char != other))
+            if i > 1 and j > 1 and char == b[j - 2] and a[i - 2] == other:
+                cost = min(cost, before[j - 2] + 1)
+            current.append(cost)
+        before, row = row, current
+    return row[-1]

@@ -1,0 +1,1 @@
+"""What the words of a command line mean: which command, with which arguments, or which help."""

@@ -1,0 +1,1 @@
+"""Composes the command lines of a manifest's commands and runs them."""

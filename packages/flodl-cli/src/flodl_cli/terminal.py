@@ -1,0 +1,195 @@
+"""The one place that prints: data to stdout, talk to stderr, color and width decided here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TextIO
+
+from flodl_cli.errors import ConfigError, ConfigErrors, FdlError
+from flodl_cli.names import COLOR_VARIABLE
+
+_BOLD, _DIM, _RED, _CYAN = "1", "2", "31", "36"
+_WIDTH_WITHOUT_TERMINAL = 100
+_NARROWEST, _WIDEST = 60, 120
+_WIDEST_NAME = 26
+
+
+class Paint:
+    """Adds color to text, or does not.
+
+    Args:
+        on: Whether to add it.
+    """
+
+    def __init__(self, *, on: bool) -> None:
+        self.on = on
+
+    def heading(self, text: str) -> str:
+        """Text that opens a section."""
+        return self._wrap(text, _BOLD)
+
+    def name(self, text: str) -> str:
+        """Something the user may type."""
+        return self._wrap(text, _CYAN)
+
+    def aside(self, text: str) -> str:
+        """Something to read second."""
+        return self._wrap(text, _DIM)
+
+    def alarm(self, text: str) -> str:
+        """Something that went wrong."""
+        return self._wrap(text, f"{_BOLD};{_RED}")
+
+    def _wrap(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.on and text else text
+
+
+class Terminal:
+    """Where fdl's own words go.
+
+    Args:
+        color: ``True`` or ``False`` when a flag says so, else ``None``: the environment and the
+            kind of stream decide.
+        quiet: Leave out notes.
+        environ: Variables to decide by; those of the process when not given.
+    """
+
+    def __init__(
+        self,
+        *,
+        color: bool | None = None,
+        quiet: bool = False,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._color = color
+        self._quiet = quiet
+        self.width = terminal_width(self._environ)
+
+    @property
+    def paint(self) -> Paint:
+        """Paint for text that goes to stdout."""
+        return self._paint(sys.stdout)
+
+    def print(self, text: str) -> None:
+        """Write data to stdout.
+
+        Raises:
+            BrokenPipeError: The reader has gone.
+            FdlError: It cannot be written.
+        """
+        try:
+            sys.stdout.write(text if text.endswith("\n") else text + "\n")
+            sys.stdout.flush()
+        except OSError as error:
+            _discard_stdout()
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise FdlError(f"standard output cannot be written: {error.strerror}") from error
+
+    def note(self, text: str) -> None:
+        """Write one remark to stderr, unless quiet."""
+        if not self._quiet:
+            self._talk(self._paint(sys.stderr).aside("note:"), text)
+
+    def error(self, error: FdlError, *, trace: bool = False) -> None:
+        """Write an error and what to do about it to stderr; with ``trace`` where it came from."""
+        if trace:
+            import traceback
+
+            traceback.print_exception(error, file=sys.stderr)
+        paint = self._paint(sys.stderr)
+        for each in error.errors if isinstance(error, ConfigErrors) else (error,):
+            self._talk(paint.alarm("error:"), describe(each))
+            if each.hint is not None:
+                self._talk(paint.aside("hint:"), each.hint)
+
+    def _talk(self, label: str, text: str) -> None:
+        sys.stderr.write(f"{label} {text}\n")
+        sys.stderr.flush()
+
+    def _paint(self, stream: TextIO) -> Paint:
+        return Paint(on=wants_color(stream, self._color, self._environ))
+
+
+def _discard_stdout() -> None:
+    """Send what is still buffered nowhere, so that it does not fail again when Python ends."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def describe(error: FdlError) -> str:
+    """The message of an error, led by file, line and key path where it has them."""
+    if not isinstance(error, ConfigError):
+        return error.message
+    place = shown_path(error.file) + (f":{error.line}" if error.line is not None else "")
+    return ": ".join(part for part in (place, error.key_path, error.message) if part)
+
+
+def shown_path(path: str) -> str:
+    """The path as a person would write it: relative below the working directory, else absolute."""
+    here = os.getcwd().rstrip("/")  # noqa: PTH109 - pathlib would slow down every help
+    return path.removeprefix(f"{here}/")
+
+
+def wants_color(stream: TextIO, flag: bool | None, environ: Mapping[str, str]) -> bool:
+    """Whether text for ``stream`` is colored: flag, then variables, then the kind of stream."""
+    if flag is not None:
+        return flag
+    asked = environ.get(COLOR_VARIABLE, "auto").lower()
+    if asked in ("always", "never"):
+        return asked == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    return bool(environ.get("FORCE_COLOR")) or stream.isatty()
+
+
+def terminal_width(environ: Mapping[str, str]) -> int:
+    """Columns to write in: ``COLUMNS``, the terminal's, or 100, kept between 60 and 120."""
+    wanted = environ.get("COLUMNS", "")
+    columns = int(wanted) if wanted.isdecimal() else 0
+    if columns == 0:
+        try:
+            columns = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1).columns
+        except (OSError, ValueError):
+            columns = _WIDTH_WITHOUT_TERMINAL
+    return min(max(columns or _WIDTH_WITHOUT_TERMINAL, _NARROWEST), _WIDEST)
+
+
+def columns(rows: Sequence[tuple[str, str]], *, width: int, paint: Paint) -> list[str]:
+    """Two columns, names and what they mean, the second one wrapped to ``width``."""
+    fitting = [len(name) for name, _ in rows if len(name) <= _WIDEST_NAME]
+    indent = 2 + max(fitting, default=0) + 2
+    lines: list[str] = []
+    for name, text in rows:
+        wrapped = wrap(text, width - indent) or [""]
+        first = paint.name(name) + " " * (indent - 2 - len(name))
+        if len(name) > _WIDEST_NAME:
+            lines.append(f"  {paint.name(name)}")
+            first = " " * (indent - 2)
+        lines.append(f"  {first}{wrapped[0]}".rstrip())
+        lines.extend(" " * indent + more for more in wrapped[1:])
+    return lines
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """The words of ``text`` in lines of at most ``width``; a longer word has its own line."""
+    lines: list[str] = []
+    for paragraph in text.splitlines():
+        line = ""
+        for word in paragraph.split():
+            if line and len(line) + 1 + len(word) > width:
+                lines.append(line)
+                line = word
+            else:
+                line = f"{line} {word}" if line else word
+        lines.append(line)
+    return lines
+
+
+def listed(words: Iterable[str]) -> str:
+    """Words in a row, or ``none``."""
+    return ", ".join(words) or "none"

@@ -1,0 +1,46 @@
+import json
+
+
+def test_check_lists_the_manifests_it_read(project):
+    project.manifest("commands: {a: null}\n")
+    project.write("a/fdl.yml", "entry: x\n")
+    assert project.fdl("config", "check") == (0, "fdl.yml: ok\na/fdl.yml: ok\n", "")
+
+
+def test_check_reports_every_problem_and_ends_with_2(project):
+    project.manifest("commands: {a: null}\n")
+    project.write("a/fdl.yml", "x: 1\ny: 2\n")
+    result = project.fdl("config", "check")
+    assert (result.code, result.out) == (2, "")
+    assert "error: a/fdl.yml:1: x: unknown key 'x'" in result.err
+    assert "error: a/fdl.yml:2: y: unknown key 'y'" in result.err
+
+
+def test_check_as_json(project):
+    project.manifest("commands:\n  t: {rnu: x}\n")
+    result = project.fdl("config", "check", "--json")
+    assert result.code == 2
+    assert result.err == ""
+    (problem,) = json.loads(result.out)["problems"]
+    assert problem["line"] == 2
+    assert problem["key_path"] == "commands.t.rnu"
+    assert problem["hint"] == "did you mean run?"
+
+
+def test_check_outside_a_project_is_misuse(project):
+    result = project.fdl("config", "check")
+    assert result.code == 2
+    assert result.err.startswith("error: no fdl.yml in ")
+
+
+def test_schema_goes_to_stdout_or_to_a_file(project):
+    printed = project.fdl("config", "schema")
+    written = project.fdl("config", "schema", "--out", "schema.json")
+    assert (printed.code, written) == (0, (0, "", ""))
+    assert (project.root / "schema.json").read_text() == printed.out
+
+
+def test_schema_that_cannot_be_written_is_one_error(project):
+    result = project.fdl("config", "schema", "--out", "gone/schema.json")
+    assert result.code == 1
+    assert result.err.startswith("error: gone/schema.json cannot be written: No such file")

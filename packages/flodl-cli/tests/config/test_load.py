@@ -1,0 +1,105 @@
+import pytest
+
+from flodl_cli.config.load import load, spell_key_path
+from flodl_cli.errors import ConfigError
+
+
+def loaded(tmp_path, text, name="fdl.yml"):
+    file = tmp_path / name
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load(file)
+
+
+def test_data_is_plain_and_every_key_has_its_line(tmp_path):
+    document = loaded(
+        tmp_path,
+        "# comment\ndescription: |\n  two\n  lines\ncommands:\n  test:\n    run: pytest\n"
+        "    args: [a, 'b',\n      3]\n  other: null\ntraining: {lr: 1e-3, seed: 0x10}\n",
+    )
+    assert document.data == {
+        "description": "two\nlines\n",
+        "commands": {"test": {"run": "pytest", "args": ["a", "b", 3]}, "other": None},
+        "training": {"lr": 0.001, "seed": 16},
+    }
+    assert type(document.data["training"]["lr"]) is float
+    assert type(document.data["training"]["seed"]) is int
+    assert type(document.data["description"]) is str
+    assert document.lines["description",] == 2
+    assert document.lines["commands", "test", "run"] == 7
+    assert document.lines["commands", "test", "args", 2] == 9
+    assert document.lines["commands", "other"] == 10
+    assert document.lines["training", "seed"] == 11
+
+
+def test_yaml_1_2_words_are_words(tmp_path):
+    assert loaded(tmp_path, "options: {a: yes, b: on, c: true}\n").data["options"] == {
+        "a": "yes",
+        "b": "on",
+        "c": True,
+    }
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])
+def test_empty_file_is_an_empty_manifest(tmp_path, text):
+    assert loaded(tmp_path, text).data == {}
+
+
+def test_json_with_tabs_is_read(tmp_path):
+    text = '{\n\t"commands": {\n\t\t"test": {"run": "pytest"}\n\t}\n}\n'
+    document = loaded(tmp_path, text, "fdl.json")
+    assert document.data == {"commands": {"test": {"run": "pytest"}}}
+    assert document.lines["commands", "test"] == 3
+
+
+def test_merged_keys_take_the_line_of_the_map(tmp_path):
+    document = loaded(tmp_path, "x: &x {run: a}\ny:\n  <<: *x\n")
+    assert document.data["y"] == {"run": "a"}
+    assert document.place(("y", "run")).line == 2
+
+
+def test_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
+    assert loaded(tmp_path, b"\xef\xbb\xbfdescription: x\n").data == {"description": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "the key 'a' is given twice in one map"),
+        ("a: b: c\n", 1, "mapping values are not allowed here"),
+        ("a:\n  b: [1,\n", 3, "while parsing a flow node expected the node content"),
+        ("a: *x\n", 1, "found undefined alias 'x'"),
+        ("a: 1\n---\nb: 2\n", 2, "expected a single document in the stream"),
+        ("- a\n", None, "a manifest is a map of keys"),
+        ("text\n", None, "a manifest is a map of keys"),
+        ("1: x\n", None, "the key 1 is not text"),
+        ("a: {null: x}\n", 1, "the key None is not text"),
+        ("a: !tag x\n", 1, "the tag !tag has no meaning here"),
+        ("a: !!binary aGVsbG8=\n", 1, "a value of type bytes has no use here"),
+        (b"a: x\nb: \xff\n", 2, "not UTF-8 text: byte 0xff"),
+        (b"a: \x00\n", None, "not readable as YAML"),
+    ],
+)
+def test_fault_has_a_line_and_a_reason(tmp_path, text, line, message):
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, text)
+    assert caught.value.message.startswith(message)
+    assert caught.value.line == line
+    assert caught.value.file == str(tmp_path / "fdl.yml")
+
+
+def test_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(tmp_path)
+
+
+def test_aliases_do_not_explode(tmp_path):
+    lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
+    for i in range(1, 9):
+        lines.append(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]")
+    with pytest.raises(ConfigError, match="more than 100000 values"):
+        loaded(tmp_path, "\n".join(lines) + "\n")
+
+
+def test_key_path_is_spelled_as_people_do():
+    assert spell_key_path(("commands", "x", "args", 0)) == "commands.x.args[0]"
+    assert spell_key_path(()) == ""
