@@ -1,0 +1,122 @@
+"""Every environment variable of flodl and fdl, as data: the reference page is made from here.
+
+Code of this package reads its variables through these constants and never spells a name again.
+"""
+
+import os
+from typing import NamedTuple
+
+
+class Variable(NamedTuple):
+    """One environment variable: what it holds, what its absence means and who reads it."""
+
+    name: str
+    type: str
+    default: str
+    reader: str
+    meaning: str
+
+    def get(self) -> str | None:
+        """Returns the value, or ``None`` when the variable is unset or empty."""
+        return os.environ.get(self.name) or None
+
+
+BIN = Variable(
+    "FDL_BIN",
+    type="file",
+    default="the fdl that runs the command",
+    reader="programs that fdl starts",
+    meaning="Set by fdl: the fdl to call from within a command.",
+)
+ENV = Variable(
+    "FDL_ENV",
+    type="name",
+    default="no overlay",
+    reader="fdl",
+    meaning="Overlay to merge into the manifest, as --env.",
+)
+PROJECT_ROOT = Variable(
+    "FDL_PROJECT_ROOT",
+    type="folder",
+    default="the folder of the root manifest",
+    reader="programs that fdl starts",
+    meaning="Set by fdl: the project that a command belongs to.",
+)
+TRACEBACK = Variable(
+    "FDL_TRACEBACK",
+    type="0 or 1",
+    default="0",
+    reader="fdl",
+    meaning="1: show the traceback of an error, not its message alone.",
+)
+COLOR = Variable(
+    "FLODL_COLOR",
+    type="auto, always or never",
+    default="auto",
+    reader="fdl",
+    meaning="Whether output is colored, as --color; auto means on a terminal.",
+)
+DATA_PATH = Variable(
+    "FLODL_DATA_PATH",
+    type="folder",
+    default="flodl/datasets in the user's cache folder",
+    reader="flodl.data.datasets",
+    meaning="Folder that holds the published data sets.",
+)
+DATA_SOURCE = Variable(
+    "FLODL_DATA_SOURCE",
+    type="real or mini",
+    default="real",
+    reader="flodl.data.datasets",
+    meaning="mini: load the small sets that flodl brings along.",
+)
+HW_ROOT = Variable(
+    "FLODL_HW_ROOT",
+    type="folder",
+    default="/",
+    reader="flodl_sys.gpu",
+    meaning="Folder that stands for / when GPU detection reads sys, dev and usr/lib/wsl.",
+)
+NCCL_PATH = Variable(
+    "FLODL_NCCL_PATH",
+    type="file",
+    default="the NCCL of the environment, then the system's",
+    reader="flodl_sys.nccl",
+    meaning="NCCL library to load when none is loaded yet.",
+)
+SYS_NATIVE = Variable(
+    "FLODL_SYS_NATIVE",
+    type="0 or 1",
+    default="native when a C++ toolchain is found, else pure",
+    reader="the build of flodl-sys",
+    meaning="1: a build without the native part is an error. 0: leave the native part out.",
+)
+TEST_DEVICE = Variable(
+    "FLODL_TEST_DEVICE",
+    type="torch device",
+    default="cpu",
+    reader="flodl's tests",
+    meaning="Device that the tests of modules and optimizers run on.",
+)
+VERBOSITY = Variable(
+    "FLODL_VERBOSITY",
+    type="quiet, normal, verbose, debug, trace or 0 to 4",
+    default="normal",
+    reader="flodl, fdl",
+    meaning="How much is said.",
+)
+
+VARIABLES: tuple[Variable, ...] = (
+    BIN,
+    ENV,
+    PROJECT_ROOT,
+    TRACEBACK,
+    COLOR,
+    DATA_PATH,
+    DATA_SOURCE,
+    HW_ROOT,
+    NCCL_PATH,
+    SYS_NATIVE,
+    TEST_DEVICE,
+    VERBOSITY,
+)

@@ -1,0 +1,1 @@
+"""How the parameters of several ranks become one consensus."""
