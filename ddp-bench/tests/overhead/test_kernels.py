@@ -113,3 +113,13 @@ def test_a_small_run_measures_every_kernel_and_restores_torchs_threads():
     for c in measured.cases:
         assert 0 < c.ratio.low <= c.ratio.median <= c.ratio.high
     assert measured.copy_gbytes_per_s > 0
+
+
+def test_the_default_length_goes_beyond_the_last_cache_within_bounds(monkeypatch, tmp_path):
+    size = tmp_path / "size"
+    for text, elements in (("32768K", 2**24), ("131072K", 2**25), ("999999K", 2**26)):
+        size.write_text(text + "\n")
+        monkeypatch.setattr(kernels, "CACHE_SIZE", size)
+        assert kernels.elements_beyond_cache() == elements
+    monkeypatch.setattr(kernels, "CACHE_SIZE", tmp_path / "none")
+    assert kernels.elements_beyond_cache() == 2**24

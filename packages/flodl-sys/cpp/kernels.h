@@ -20,7 +20,7 @@ struct __attribute__((packed)) bf16 {
 
 enum class Stores {
     cached,     // the result is probably read again soon
-    streaming,  // the result is larger than the caches: write around them
+    streaming,  // what is touched is larger than the caches: write around them
 };
 
 struct Kernels {

@@ -10,9 +10,12 @@
 
 namespace flodl {
 
-// Large enough to be worth waking a thread, small enough that a thread whose core is busy with
-// something else leaves most of the work to the others. A multiple of the cache line.
+// Small enough that a thread whose core is busy with something else leaves most of the work to the
+// others; a multiple of the cache line.
 constexpr std::size_t block_elements = std::size_t{1} << 16;
+
+// Waking a thread takes about ten microseconds, in which it could have done this much.
+constexpr std::size_t elements_per_thread = std::size_t{1} << 18;
 
 // Calls body(begin, end) for blocks that cover [0, length), on the calling thread and at most
 // `threads` - 1 others, under default floating-point rules; returns when all are done. `body` must
@@ -28,7 +31,7 @@ void in_blocks(std::size_t length, std::size_t threads, const Body& body) {
             body(begin, std::min(begin + block_elements, length));
         }
     };
-    const std::size_t useful = std::clamp<std::size_t>(length / block_elements, 1, threads);
+    const std::size_t useful = std::clamp<std::size_t>(length / elements_per_thread, 1, threads);
     if (useful == 1)
         work();
     else

@@ -17,6 +17,7 @@ from flodl_sys import kernels
 pytestmark = pytest.mark.usefixtures("native")
 
 FE_UPWARD = 0x800  # x86
+LONG = 1_500_000  # elements that are worth several threads
 
 
 def pair(length):
@@ -25,7 +26,7 @@ def pair(length):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("length", [65_536, 131_071, 458_753])
+@pytest.mark.parametrize("length", [262_143, 524_288, 2_000_003])
 def test_the_number_of_threads_does_not_change_a_bit(threads, length):
     x, y = pair(length)
     out = np.zeros(length, np.float32)
@@ -45,8 +46,10 @@ def test_the_default_number_of_threads_follows_the_affinity():
     assert kernels.available_cores() == len(allowed)
 
 
+# Python counts the workers, which is what this test is about
+@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_child_of_a_process_that_used_threads_computes_too():
-    x, y = pair(300_000)
+    x, y = pair(LONG)
     kernels.easgd_blend(x, y, 0.5, threads=4)
     reader, writer = os.pipe()
     child = os.fork()
@@ -74,7 +77,7 @@ WITHOUT_THREADS = """
 import array, resource, threading
 from flodl_sys import kernels
 
-p, c = array.array("f", [1.0]) * 300_000, array.array("f", [3.0]) * 300_000
+p, c = array.array("f", [1.0]) * 1_500_000, array.array("f", [3.0]) * 1_500_000
 kernels.easgd_blend(p, p, 0.5, threads=1)
 held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (held + 2**21, -1))  # too little for a thread's stack
@@ -84,6 +87,54 @@ except RuntimeError:
     print("no thread; ", end="")
 kernels.easgd_blend(p, c, 0.5, threads=4)
 print(sorted(set(p)))
+"""
+
+
+def test_callers_on_several_threads_share_the_workers_and_get_their_own_results():
+    wrong = []
+
+    def call(seed):
+        rng = np.random.default_rng(seed)
+        x, y = rng.random(LONG, np.float32), rng.random(LONG, np.float32)
+        wanted = np.float32(0.5) * x + np.float32(0.5) * y
+        for _ in range(5):
+            out = np.zeros(LONG, np.float32)
+            kernels.weighted_average([x, y], [0.5, 0.5], out, threads=3)
+            if not np.array_equal(out, wanted):
+                wrong.append(seed)
+
+    callers = [threading.Thread(target=call, args=(seed,)) for seed in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_workers_follow_their_caller_to_the_processors_it_was_moved_to():
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one processor leaves nothing to follow to")
+    done = subprocess.run(
+        [sys.executable, "-c", MOVED], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.stdout, done.stderr) == ("the worker follows\n", "")
+
+
+MOVED = """
+import array, os, time
+from flodl_sys import kernels
+
+p = array.array("f", [1.0]) * 8_000_000
+kernels.easgd_blend(p, p, 0.5, threads=2)
+(worker,) = {int(task) for task in os.listdir("/proc/self/task")} - {os.getpid()}
+only = {min(os.sched_getaffinity(0))}
+assert os.sched_getaffinity(worker) != only
+os.sched_setaffinity(0, only)
+deadline = time.monotonic() + 100  # a call may be over before the worker wakes up
+while os.sched_getaffinity(worker) != only and time.monotonic() < deadline:
+    kernels.easgd_blend(p, p, 0.5, threads=2)
+print("the worker follows" if os.sched_getaffinity(worker) == only else "it stays")
 """
 
 
@@ -117,7 +168,7 @@ def test_other_python_threads_run_during_a_call():
 
 def test_the_callers_rounding_mode_does_not_reach_the_kernels():
     libm = ctypes.CDLL(ctypes.util.find_library("m"))
-    x, y = pair(200_000)
+    x, y = pair(LONG)
     wanted = np.float32(0.3) * x + np.float32(0.7) * y
     out = np.zeros_like(x)
     if libm.fesetround(FE_UPWARD) != 0:

@@ -29,9 +29,11 @@ from flodl_sys.kernels import available_cores, status
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DEFAULT_ELEMENTS = 16 * 2**20
-DEFAULT_ROUNDS = 25
-CALLS_PER_ROUND = 4
+LEAST_ELEMENTS = 16 * 2**20
+CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+MOST_ELEMENTS = 64 * 2**20  # keeps the run at 2 GB and below a minute
+DEFAULT_ROUNDS = 21
+CALLS_PER_ROUND = 3
 Z_99 = 2.576  # standard normal quantile of a two-sided 99% interval
 
 
@@ -115,14 +117,14 @@ class KernelsResult:
 
 def run(
     *,
-    elements: int = DEFAULT_ELEMENTS,
+    elements: int | None = None,
     rounds: int = DEFAULT_ROUNDS,
     threads: int | None = None,
 ) -> KernelsResult:
     """Measures all kernels; needs about 30 bytes of memory for each element.
 
     Args:
-        elements: Length of each buffer.
+        elements: Length of each buffer; by default such that a buffer fills the last cache.
         rounds: How often each side of each case runs.
         threads: For both sides; the cores that this process may use by default.
 
@@ -134,6 +136,7 @@ def run(
         raise NativeUnavailableError(
             f"no native kernels to measure: {found.reason}", hint=found.hint
         )
+    elements = elements_beyond_cache() if elements is None else elements
     with _torch_threads(threads or available_cores()):
         cases, copy = _cases(elements)
         measured = _measure([*cases, copy], rounds)
@@ -272,6 +275,13 @@ def _torch_threads(threads: int) -> "Iterator[None]":
         torch.set_num_threads(before)
 
 
+def elements_beyond_cache() -> int:
+    """Returns how many float32 elements fill the last cache, within bounds of memory and time."""
+    told = CACHE_SIZE.read_text(encoding="ascii") if CACHE_SIZE.is_file() else "0K"
+    kib = told.strip().removesuffix("K")
+    return min(max(LEAST_ELEMENTS, int(kib) * 1024 // 4), MOST_ELEMENTS)
+
+
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
@@ -309,7 +319,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a bar is missed")
-    parser.add_argument("--elements", type=_positive, default=DEFAULT_ELEMENTS, help="per buffer")
+    parser.add_argument("--elements", type=_positive, default=None, help="per buffer")
     parser.add_argument("--rounds", type=_positive, default=DEFAULT_ROUNDS)
     parser.add_argument("--threads", type=_positive, default=None, help="default: all cores")
     options = parser.parse_args(argv)

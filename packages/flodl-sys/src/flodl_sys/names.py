@@ -35,6 +35,20 @@ ENV = Variable(
     reader="fdl",
     meaning="Overlay to merge into the manifest, as --env.",
 )
+LIBTORCH_CASE = Variable(
+    "FDL_LIBTORCH_CASE",
+    type="name",
+    default="the usual pointer, libtorch/.active",
+    reader="fdl libtorch",
+    meaning="Use the variant activated with --as under this name.",
+)
+LIBTORCH_MIRROR = Variable(
+    "FDL_LIBTORCH_MIRROR",
+    type="address",
+    default="the address of the catalog",
+    reader="fdl libtorch download",
+    meaning="Address to fetch libtorch from instead, as --mirror.",
+)
 PROJECT_ROOT = Variable(
     "FDL_PROJECT_ROOT",
     type="folder",
@@ -61,7 +75,7 @@ DATA_PATH = Variable(
     type="folder",
     default="flodl/datasets in the user's cache folder",
     reader="flodl.data.datasets",
-    meaning="Folder that holds the published data sets.",
+    meaning="Folder that holds the published data sets; missing files are fetched into it.",
 )
 DATA_SOURCE = Variable(
     "FLODL_DATA_SOURCE",
@@ -69,6 +83,13 @@ DATA_SOURCE = Variable(
     default="real",
     reader="flodl.data.datasets",
     meaning="mini: load the small sets that flodl brings along.",
+)
+HOME = Variable(
+    "FLODL_HOME",
+    type="folder",
+    default="~/.flodl",
+    reader="fdl",
+    meaning="Folder for what belongs to no project, such as libtorch.",
 )
 HW_ROOT = Variable(
     "FLODL_HW_ROOT",
@@ -83,6 +104,13 @@ NCCL_PATH = Variable(
     default="the NCCL of the environment, then the system's",
     reader="flodl_sys.nccl",
     meaning="NCCL library to load when none is loaded yet.",
+)
+OFFLINE = Variable(
+    "FLODL_OFFLINE",
+    type="0 or 1",
+    default="0",
+    reader="flodl.data.datasets",
+    meaning="1: never open a connection; a missing file is an error, as offline=True.",
 )
 SYS_NATIVE = Variable(
     "FLODL_SYS_NATIVE",
@@ -109,13 +137,17 @@ VERBOSITY = Variable(
 VARIABLES: tuple[Variable, ...] = (
     BIN,
     ENV,
+    LIBTORCH_CASE,
+    LIBTORCH_MIRROR,
     PROJECT_ROOT,
     TRACEBACK,
     COLOR,
     DATA_PATH,
     DATA_SOURCE,
+    HOME,
     HW_ROOT,
     NCCL_PATH,
+    OFFLINE,
     SYS_NATIVE,
     TEST_DEVICE,
     VERBOSITY,
