@@ -67,6 +67,14 @@ def slow_tests(session: nox.Session) -> None:
 
 
 @nox.session
+def browser_tests(session: nox.Session) -> None:
+    """Run the tests that drive a real browser: Debian's chromium, through Playwright."""
+    if shutil.which("chromium") is None:
+        session.error("chromium is not installed; apt-get install chromium")
+    session.run("pytest", "-m", "browser", *session.posargs, env=_single_threaded())
+
+
+@nox.session
 def cuda_tests(session: nox.Session) -> None:
     """Run the tests that need a CUDA device, or skip loudly where there is none."""
     _require_gpus(session, 1)

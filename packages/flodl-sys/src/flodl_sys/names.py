@@ -35,6 +35,13 @@ ENV = Variable(
     reader="fdl",
     meaning="Overlay to merge into the manifest, as --env.",
 )
+GPU_FEATURE = Variable(
+    "FDL_GPU_FEATURE",
+    type="cuda, rocm or empty",
+    default="what the torch of the project was built for",
+    reader="programs that fdl starts",
+    meaning="Set by fdl: the kind of GPU code in the project's torch.",
+)
 LIBTORCH_CASE = Variable(
     "FDL_LIBTORCH_CASE",
     type="name",
@@ -55,6 +62,13 @@ PROJECT_ROOT = Variable(
     default="the folder of the root manifest",
     reader="programs that fdl starts",
     meaning="Set by fdl: the project that a command belongs to.",
+)
+STRICT_ENV = Variable(
+    "FDL_STRICT_ENV",
+    type="0 or 1",
+    default="0",
+    reader="fdl",
+    meaning="1: a first word that is both a command and an overlay is an error.",
 )
 TRACEBACK = Variable(
     "FDL_TRACEBACK",
@@ -134,20 +148,47 @@ VERBOSITY = Variable(
     meaning="How much is said.",
 )
 
+DASHBOARD_BIND = Variable(
+    "FLODL_DASHBOARD_BIND",
+    type="address",
+    default="127.0.0.1",
+    reader="flodl.monitor",
+    meaning="Address that the portal listens on where no host is given.",
+)
+DASHBOARD_TOKEN = Variable(
+    "FLODL_DASHBOARD_TOKEN",
+    type="text",
+    default="none on loopback, else generated",
+    reader="flodl.monitor",
+    meaning="Token that viewers of the portal must know.",
+)
+RESOURCE_POLL_MS = Variable(
+    "FLODL_RESOURCE_POLL_MS",
+    type="number",
+    default="250",
+    reader="flodl.device.sampler",
+    meaning="Milliseconds between two readings of CPU, memory and GPUs.",
+)
+
 VARIABLES: tuple[Variable, ...] = (
     BIN,
     ENV,
+    GPU_FEATURE,
     LIBTORCH_CASE,
     LIBTORCH_MIRROR,
     PROJECT_ROOT,
+    STRICT_ENV,
     TRACEBACK,
     COLOR,
+    DASHBOARD_BIND,
+    DASHBOARD_TOKEN,
     DATA_PATH,
     DATA_SOURCE,
     HOME,
     HW_ROOT,
     NCCL_PATH,
     OFFLINE,
+    RESOURCE_POLL_MS,
     SYS_NATIVE,
     TEST_DEVICE,
     VERBOSITY,

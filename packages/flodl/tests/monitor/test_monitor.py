@@ -179,10 +179,19 @@ def test_progress_none_prints_nothing_and_still_records():
     assert monitor.history[0].metrics == {"loss": 1.0}
 
 
-@pytest.mark.parametrize("epoch", [-1, 3])
-def test_an_epoch_outside_the_run_is_refused(epoch):
-    with pytest.raises(ConfigError, match=rf"epoch={epoch}.*\[0, 3\)"):
-        Monitor(3, progress="none").log(epoch, 1.0, {})
+def test_an_epoch_before_the_run_is_refused():
+    with pytest.raises(ConfigError, match=r"epoch=-1.*\[0, 3\)"):
+        Monitor(3, progress="none").log(-1, 1.0, {})
+
+
+def test_an_epoch_beyond_the_run_lengthens_it_with_one_warning(caplog):
+    out = io.StringIO()
+    monitor = Monitor(3, stream=out, clock=FakeClock())
+    monitor.log(3, 1.0, {})
+    monitor.log(4, 1.0, {})
+    assert [line[:11] for line in out.getvalue().splitlines()] == ["  epoch 4/4", "  epoch 5/5"]
+    assert monitor.total_epochs == 5
+    assert caplog.text.count("the total grows with them") == 1
 
 
 @pytest.mark.parametrize("arguments", [(0, 0), (3, 3), (3, -1)])

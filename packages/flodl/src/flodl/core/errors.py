@@ -11,7 +11,9 @@ FlodlError                        every error flodl raises on purpose
 ├── TraceError                    a trace was published twice, or under a name that is taken
 ├── NoDataError                   a picture or table of data that does not exist (a ValueError)
 ├── TopologyError                 a topology cannot be written or rebuilt
-├── CaptureError                  a graph cannot be captured, and was required to be
+├── CaptureError                  something cannot be captured as a GPU graph (a RuntimeError)
+│   ├── CaptureMismatchError      a replay gave other numbers than the eager step
+│   └── StaleGraphError           what a captured graph relies on was changed
 ├── ExportError                   a graph cannot be exported
 ├── StepContractError             a train step returned something that cannot be trained on
 ├── NonFiniteError                a loss became NaN or infinite
@@ -32,6 +34,7 @@ FlodlError                        every error flodl raises on purpose
     ├── SampleError               a sample or batch differs from the layout of its data set
     ├── BatchKeyError             a batch has no tensor of that name (also a KeyError)
     ├── DataWorkerError           loading a batch raised
+    ├── DataStallError            loading a batch took longer than it may
     ├── StaleIteratorError        an older epoch iterator was used after a newer one started
     ├── ResumeMismatchError       a saved loader state belongs to other data or settings
     └── SamplerError              a sampler gave indices outside the data set
@@ -105,8 +108,36 @@ class TopologyError(FlodlError):
     """A graph cannot be written as a topology, or a topology describes no graph."""
 
 
-class CaptureError(FlodlError):
-    """A graph that had to be captured whole contains something that cannot be."""
+class CaptureError(FlodlError, RuntimeError):
+    """Something cannot be captured as a GPU graph, or a captured graph cannot be used so.
+
+    Args:
+        reason: A code that never changes, such as ``"host_sync"``.
+        detail: What was met and what is true instead.
+        location: ``file:line`` of the code that caused it, where that is known.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        detail: str = "",
+        location: str | None = None,
+        *,
+        hint: str | None = None,
+    ) -> None:
+        place = f" at {location}" if location else ""
+        super().__init__(f"{reason}: {detail}{place}" if detail else reason + place, hint=hint)
+        self.reason = reason
+        self.detail = detail
+        self.location = location
+
+
+class CaptureMismatchError(CaptureError):
+    """The first replay of a captured step gave other numbers than the eager step."""
+
+
+class StaleGraphError(CaptureError):
+    """What a captured graph relies on was changed, and capture was required."""
 
 
 class ExportError(FlodlError):
@@ -224,6 +255,10 @@ class BatchKeyError(DataError, KeyError):
 
 class DataWorkerError(DataError):
     """Loading a batch raised; the original exception is the ``__cause__``."""
+
+
+class DataStallError(DataError):
+    """No batch arrived within the timeout of the loader."""
 
 
 class StaleIteratorError(DataError):

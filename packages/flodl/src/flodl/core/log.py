@@ -14,11 +14,11 @@ from enum import IntEnum
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from flodl_sys import names
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
-
-_ENVIRONMENT_VARIABLE = "FLODL_VERBOSITY"
 
 
 class Verbosity(IntEnum):
@@ -51,11 +51,11 @@ _lock = Lock()
 
 
 def _level_from_environment() -> Verbosity:
-    text = os.environ.get(_ENVIRONMENT_VARIABLE) or "normal"
+    text = names.VERBOSITY.get() or "normal"
     try:
         return parse_verbosity(text)
     except ValueError as error:
-        _write(sys.stderr, f"{_ENVIRONMENT_VARIABLE}: {error}; using normal")
+        _write(sys.stderr, f"{names.VERBOSITY.name}: {error}; using normal")
         return Verbosity.NORMAL
 
 

@@ -16,7 +16,8 @@ class VramReading:
 
     used_bytes: int
     total_bytes: int
-    util_percent: float
+    util_percent: float | None
+    """``None`` where no device tells it."""
 
     @property
     def spill_bytes(self) -> int:
@@ -34,7 +35,8 @@ class ConsoleLines:
     """
 
     def __init__(self, total_epochs: int) -> None:
-        self._total = total_epochs
+        self.total = total_epochs
+        """May grow while the run goes on."""
         self._last_eta_width = 0
 
     def epoch(
@@ -67,10 +69,10 @@ class ConsoleLines:
         self, epoch: int, duration: float, metrics: Mapping[str, float], *, eta: float | None
     ) -> str:
         """Return an epoch's text without indent and VRAM, as logs keep it."""
-        width = len(str(self._total))
+        width = len(str(self.total))
         shown = "".join(f"  {name}={format_metric(value)}" for name, value in metrics.items())
         left = "" if eta is None else f"  ETA {format_eta(eta)}"
-        return f"epoch {epoch + 1:>{width}}/{self._total}{shown}  [{format_eta(duration)}{left}]"
+        return f"epoch {epoch + 1:>{width}}/{self.total}{shown}  [{format_eta(duration)}{left}]"
 
     def summary(self, status: str, duration: float, metrics: Mapping[str, float]) -> str:
         """Return the closing line: status, duration in seconds, and the last metrics."""
@@ -81,7 +83,8 @@ class ConsoleLines:
 def _vram_text(vram: VramReading) -> str:
     used, total = _shared_unit(vram.used_bytes, vram.total_bytes)
     spill = f" +{format_bytes(vram.spill_bytes)} spill" if vram.spill_bytes else ""
-    return f"VRAM: {used}/{total} ({vram.util_percent:.0f}%){spill}"
+    util = "" if vram.util_percent is None else f" ({vram.util_percent:.0f}%)"
+    return f"VRAM: {used}/{total}{util}{spill}"
 
 
 def _shared_unit(used: int, total: int) -> tuple[str, str]:

@@ -25,7 +25,8 @@ class EtaEstimator:
     """
 
     def __init__(self, total: int) -> None:
-        self._total = total
+        self.total = total
+        """May grow while the run goes on."""
         self._walls: list[float] = []
         self._last_end: float | None = None
         self._regime = 0
@@ -41,7 +42,7 @@ class EtaEstimator:
         wall = duration if self._last_end is None else max(duration, now - self._last_end)
         self._last_end = now
         self._walls.append(wall)
-        return self._rate() * (self._total - epoch - 1)
+        return self._rate() * (self.total - epoch - 1)
 
     def _rate(self) -> float:
         window = self._window()

@@ -1,0 +1,13 @@
+"""What can be wrong about records."""
+
+from __future__ import annotations
+
+from flodl.core.errors import ConfigError, FlodlError
+
+
+class ReductionConflict(ConfigError):
+    """A reduction was declared for a key whose reduction is fixed, or declared otherwise before."""
+
+
+class RecordLogError(FlodlError):
+    """A record log cannot be opened for writing or reading."""

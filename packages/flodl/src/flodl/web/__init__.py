@@ -1,0 +1,1 @@
+"""The records of a run in a browser: HTTP, server-sent events, and one offline file."""
