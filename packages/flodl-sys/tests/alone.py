@@ -9,7 +9,7 @@ from flodl_sys.errors import NcclNotFoundError
 
 loaded = [name for name in sys.modules if name.startswith("flodl_sys.") or name == "flodl_sys"]
 assert "flodl_sys._core" not in loaded, loaded
-assert isinstance(flodl_sys.detect_gpus(), tuple)
+assert all(isinstance(gpu, flodl_sys.GpuInfo) for gpu in flodl_sys.detect_gpus())
 assert kernels.status().is_native, kernels.status()
 first, second = array.array("f", [1, 2, 3]), array.array("f", [5, 6, 7])
 mean = array.array("f", [0, 0, 0])

@@ -1,7 +1,6 @@
 import gc
 import subprocess
 import sys
-import threading
 import time
 from types import SimpleNamespace
 
@@ -81,15 +80,15 @@ def test_the_thread_polls_until_it_is_stopped():
     probe = FakeProbe()
     polled = ResourceSampler([0], probe=probe, poll_ms=1, allocated=dict)
     polled.start()
+    thread = polled._thread
     polled.start()
+    assert polled._thread is thread
     deadline = time.monotonic() + 10
     while probe.asked < 3:
         assert time.monotonic() < deadline
     polled.stop()
     polled.stop()
-    asked = probe.asked
-    assert "flodl-resources" not in [thread.name for thread in threading.enumerate()]
-    assert probe.asked == asked
+    assert not thread.is_alive()
 
 
 def test_dropping_the_sampler_ends_its_thread():

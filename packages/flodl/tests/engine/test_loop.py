@@ -6,16 +6,14 @@ from torch import nn
 
 from flodl.core.errors import NonFiniteError
 from flodl.data import DataLoader, TensorDataSet
-from flodl.engine.config import StepConfig
 from flodl.engine.loop import run_epoch
-from flodl.engine.step import Stepper
-from flodl.metrics import ScalarScope
+from flodl.engine.step import TrainStep
 
 
 def stepper(step):
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    return Stepper(model, optimizer, step, StepConfig(), ScalarScope())
+    return TrainStep(step, model, optimizer)
 
 
 def run(step, values, *, batch_size=4, drop_last=False, policy="raise", should_stop=lambda: False):

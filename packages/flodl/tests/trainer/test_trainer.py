@@ -10,6 +10,7 @@ from torch import nn
 
 from flodl import Monitor, Trainer, TrainerConfig, load_checkpoint, record_scalar
 from flodl.core.errors import (
+    CaptureError,
     CheckpointError,
     ConfigError,
     NonFiniteError,
@@ -17,6 +18,8 @@ from flodl.core.errors import (
     StepContractError,
 )
 from flodl.data import DataLoader, TensorDataSet
+from flodl.engine.config import CaptureConfig
+from flodl.nn import GradScaler
 from flodl.trainer import LoaderOptions, TrainerBuilder
 
 
@@ -369,6 +372,54 @@ def test_loader_options_are_those_of_the_setter():
     setter = inspect.signature(TrainerBuilder.loader).parameters
     fields = {field.name: field.default for field in dataclasses.fields(LoaderOptions)}
     assert {n: p.default for n, p in setter.items() if n != "self"} == fields
+
+
+def test_capture_options_are_those_of_the_setter():
+    setter = inspect.signature(TrainerBuilder.capture).parameters
+    fields = {field.name: field.default for field in dataclasses.fields(CaptureConfig)}
+    assert {n: p.default for n, p in setter.items() if n != "self"} == fields
+
+
+def test_precision_accumulation_and_compilation_reach_the_step():
+    def backend(graph_module, example_inputs):
+        return graph_module.forward
+
+    plain = builder().run()
+    handle = builder().amp(torch.bfloat16).accumulate(2).compile({"backend": backend}).run()
+    assert handle.join().global_step == plain.join().global_step / 2
+    assert list(handle.metrics())[-1].avg_loss != list(plain.metrics())[-1].avg_loss
+    with pytest.raises(ConfigError, match="scaler is set and amp is not"):
+        builder().scaler(GradScaler(device="cpu")).run()
+    with pytest.raises(ConfigError, match="capture='maybe'"):
+        builder().capture("maybe")
+
+
+def test_the_handle_tells_how_steps_ran_and_requiring_a_gpu_is_an_error_without_one():
+    stats = builder().run().step_stats
+    assert (stats.eager, [s.reason.code for s in stats.signatures]) == (12, ["no_gpu"])
+    with pytest.raises(CaptureError, match="no_gpu: capture is required"):
+        builder().capture("require").run()
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_steps_are_captured_by_default_with_the_numbers_of_eager_ones():
+    def run(**capture):
+        return (
+            builder()
+            .devices(["cuda"])
+            .loader(drop_last=False)
+            .batch_size(10)
+            .num_epochs(8)
+            .capture(**capture)
+            .run()
+        )
+
+    eager, captured = run(mode="off"), run()
+    assert captured.step_stats.captured > 30
+    assert [s.mode for s in captured.step_stats.signatures] == ["captured", "captured"]
+    assert [m.avg_loss for m in eager.metrics()] == [m.avg_loss for m in captured.metrics()]
+    for name, value in eager.join().state_dict().items():
+        assert torch.equal(value, captured.join().state_dict()[name])
 
 
 @pytest.mark.parametrize(

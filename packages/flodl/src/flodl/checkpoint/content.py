@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
+import shutil
+import tempfile
 from typing import TYPE_CHECKING, BinaryIO
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from flodl.checkpoint.files import CHUNK_BYTES
 from flodl.checkpoint.format import (
     NO_DIGEST,
     Digest,
     Header,
-    TensorEntry,
     header_bytes,
     header_length,
     parse_header,
     place_tensors,
 )
+from flodl.checkpoint.legacy import is_legacy, read_legacy_header, read_legacy_tensors
 from flodl.core.errors import CheckpointFormatError
 
 if TYPE_CHECKING:
@@ -66,6 +70,9 @@ def _memory_of(tensor: torch.Tensor) -> memoryview:
 
 def read_header(file: BinaryIO, *, name: str) -> tuple[Header, int]:
     """Return the header and where the data begins, after checking it against the file's length."""
+    if is_legacy(file.read(4)):
+        return read_legacy_header(file, name=name), 0
+    file.seek(0)
     header, base = read_head(file, name=name)
     length = file.seek(0, 2)
     expected = base + header.data_bytes
@@ -91,26 +98,36 @@ def read_head(file: BinaryIO, *, name: str) -> tuple[Header, int]:
 
 
 def read_tensors(
-    file: BinaryIO, header: Header, base: int, *, wanted: set[str], name: str, verify: bool
+    file: BinaryIO, header: Header, *, wanted: set[str], name: str, verify: bool
 ) -> dict[str, torch.Tensor]:
     """Return the wanted stored tensors on the CPU, after checking the digest of the whole file.
+
+    The header has been checked before; safetensors, which reads the tensors, checks it again.
 
     Raises:
         CheckpointFormatError: The digest does not fit (only with ``verify``), or data ends early.
     """
+    if header.is_legacy:
+        return read_legacy_tensors(file, header, wanted=wanted)
     stored_digest = header.metadata.get("fdl.digest", "")
     digest = Digest(header.metadata) if verify and stored_digest else None
     tensors: dict[str, torch.Tensor] = {}
-    for entry in header.entries.values():
-        if digest is not None:
-            digest.begin(entry)
-        elif entry.name not in wanted:
-            continue
-        file.seek(base + entry.start)
-        if entry.name in wanted:
-            tensors[entry.name] = _read_tensor(file, entry, digest, name)
-        else:
-            _skip_tensor(file, entry, digest, name)
+    try:
+        with _path_of(file) as path, safe_open(path, framework="pt") as source:
+            for entry in header.entries.values():
+                if digest is None and entry.name not in wanted:
+                    continue
+                tensor = source.get_tensor(entry.name)
+                if entry.name in wanted:
+                    # A copy: what safetensors returns is the file itself, mapped into memory.
+                    tensor = tensors[entry.name] = tensor.clone()
+                if digest is not None:
+                    digest.begin(entry)
+                    digest.update(_memory_of(tensor.contiguous()))
+    except SafetensorError as error:
+        raise CheckpointFormatError(
+            f"{name}: damaged: {error}", hint="copy or save the file again"
+        ) from error
     if digest is not None and digest.hexdigest() != stored_digest:
         raise CheckpointFormatError(
             f"{name}: content does not fit its digest: {stored_digest[:12]}… is stored, "
@@ -120,35 +137,20 @@ def read_tensors(
     return tensors
 
 
-def _read_tensor(
-    file: BinaryIO, entry: TensorEntry, digest: Digest | None, name: str
-) -> torch.Tensor:
-    tensor = torch.empty(entry.shape, dtype=entry.dtype)
-    view = _memory_of(tensor)
-    for start in range(0, len(view), CHUNK_BYTES):
-        part = view[start : start + CHUNK_BYTES]
-        _fill(file, part, entry, name)
-        if digest is not None:
-            digest.update(part)
-    return tensor
+@contextlib.contextmanager
+def _path_of(file: BinaryIO) -> Iterator[str]:
+    """Give a path to the content of an open file, also of one that has no name any more.
 
-
-def _skip_tensor(file: BinaryIO, entry: TensorEntry, digest: Digest | None, name: str) -> None:
-    buffer = memoryview(bytearray(min(CHUNK_BYTES, entry.stop - entry.start)))
-    left = entry.stop - entry.start
-    while left:
-        part = buffer[: min(left, len(buffer))]
-        _fill(file, part, entry, name)
-        if digest is not None:
-            digest.update(part)
-        left -= len(part)
-
-
-def _fill(file: BinaryIO, part: memoryview, entry: TensorEntry, name: str) -> None:
-    done = 0
-    while done < len(part):
-        data = file.read(len(part) - done)
-        if not data:
-            raise CheckpointFormatError(f"{name}: data ends inside tensor {entry.name!r}")
-        part[done : done + len(data)] = data
-        done += len(data)
+    A stream that is no file of the system is copied to one.
+    """
+    try:
+        descriptor = file.fileno()
+    except (AttributeError, OSError):
+        with tempfile.TemporaryFile() as copy:
+            file.seek(0)
+            shutil.copyfileobj(file, copy, CHUNK_BYTES)
+            copy.flush()
+            yield f"/dev/fd/{copy.fileno()}"
+    else:
+        file.flush()
+        yield f"/dev/fd/{descriptor}"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CHUNK_BYTES = 1 << 20
+DEFAULT_MAX_BYTES = 64 << 30
 GZIP_MAGIC = b"\x1f\x8b"
 
 _HINTS = {

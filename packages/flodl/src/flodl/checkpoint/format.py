@@ -73,6 +73,7 @@ class Header:
 
     metadata: dict[str, str]
     entries: dict[str, TensorEntry]
+    is_legacy: bool = False
 
     @property
     def data_bytes(self) -> int:

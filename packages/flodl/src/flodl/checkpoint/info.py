@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from flodl.checkpoint.content import read_head, read_header
-from flodl.checkpoint.files import GZIP_MAGIC, os_error_hint, unzipped_chunks
+from flodl.checkpoint.files import (
+    DEFAULT_MAX_BYTES,
+    GZIP_MAGIC,
+    open_plain,
+    os_error_hint,
+    unzipped_chunks,
+)
 from flodl.checkpoint.format import Header, header_length
+from flodl.checkpoint.legacy import is_legacy
 from flodl.core.errors import CheckpointError, CheckpointFormatError
 
 if TYPE_CHECKING:
@@ -34,6 +41,7 @@ class CheckpointInfo:
         aliases: Names that share a stored tensor, each with the stored name.
         buffers: Names of tensors that are buffers, not parameters.
         meta: The user's own values.
+        topology: The architecture, if the file has it.
     """
 
     path: str
@@ -47,6 +55,7 @@ class CheckpointInfo:
     aliases: dict[str, str]
     buffers: tuple[str, ...]
     meta: dict[str, Any]
+    topology: dict[str, Any] | None
 
 
 def checkpoint_info(path: str | os.PathLike[str]) -> CheckpointInfo:
@@ -72,6 +81,7 @@ def checkpoint_info(path: str | os.PathLike[str]) -> CheckpointInfo:
         aliases=header.aliases,
         buffers=tuple(_json_value(said, "fdl.buffers", list, name)),
         meta=_json_value(said, "fdl.meta", dict, name),
+        topology=_json_value(said, "fdl.topology", dict, name) if "fdl.topology" in said else None,
     )
 
 
@@ -100,7 +110,12 @@ def _read_header_only(path: str | os.PathLike[str], name: str) -> Header:
             file.seek(0)
             if not packed:
                 return read_header(file, name=name)[0]
-            return read_head(io.BytesIO(_unzipped_head(file, name)), name=name)[0]
+            head = _unzipped_head(file, name)
+            if not is_legacy(head):
+                return read_head(io.BytesIO(head), name=name)[0]
+        # A legacy file has no head: what it holds stands between the data.
+        with open_plain(path, name=name, max_bytes=DEFAULT_MAX_BYTES) as plain:
+            return read_header(plain, name=name)[0]
     except OSError as error:
         raise unreadable(name, error) from error
 
@@ -109,7 +124,7 @@ def _unzipped_head(file: BinaryIO, name: str) -> bytes:
     head = bytearray()
     for chunk in unzipped_chunks(file, name=name):
         head += chunk
-        if len(head) >= 8 + header_length(bytes(head[:8]), name=name):
+        if is_legacy(bytes(head[:8])) or len(head) >= 8 + header_length(bytes(head[:8]), name=name):
             break
     return bytes(head)
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from flodl.checkpoint.content import read_header, read_tensors
-from flodl.checkpoint.files import open_plain
+from flodl.checkpoint.files import DEFAULT_MAX_BYTES, open_plain
 from flodl.checkpoint.info import unreadable
 from flodl.core.errors import (
     CheckpointError,
@@ -23,8 +23,6 @@ from flodl.core.errors import (
 
 if TYPE_CHECKING:
     from flodl.checkpoint.format import Header
-
-DEFAULT_MAX_BYTES = 64 << 30
 
 Rename = Mapping[str, str] | Callable[[str], str]
 
@@ -106,7 +104,7 @@ def load_checkpoint(  # noqa: PLR0913 - the published signature
     tensors = _target_tensors(target)
     try:
         with open_plain(path, name=name, max_bytes=max_bytes) as file:
-            header, base = read_header(file, name=name)
+            header, _ = read_header(file, name=name)
             hash_checked = check_hash and _check_hash(header, own_hash, name)
             sources = _sources(header, rename, name)
             fitting = {target: stored for target, stored in sources.items() if target in tensors}
@@ -119,7 +117,7 @@ def load_checkpoint(  # noqa: PLR0913 - the published signature
                     hint="load with strict=False to take what fits, or map names with rename=",
                 )
             values = read_tensors(
-                file, header, base, wanted=set(fitting.values()), name=name, verify=verify
+                file, header, wanted=set(fitting.values()), name=name, verify=verify
             )
     except OSError as error:
         raise unreadable(name, error) from error

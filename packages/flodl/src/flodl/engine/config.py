@@ -1,18 +1,20 @@
-"""Settings of the step and of the loop."""
+"""Settings of the step, of its capture, and of the loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import torch
 from torch import nn
 
 from flodl.core.errors import ConfigError
 from flodl.data import Batch
+from flodl.nn import schedulers
 
 Scalars = dict[str, Any]
+Scheduler: TypeAlias = schedulers.Scheduler
 StepResult = torch.Tensor | tuple[torch.Tensor, Scalars]
 TrainStepFn = Callable[[Any, Batch], StepResult]
 """``(model, batch) -> loss`` or ``-> (loss, {name: scalar})``; the loss has one element."""
@@ -20,34 +22,149 @@ TrainStepFn = Callable[[Any, Batch], StepResult]
 ModelFactory = Callable[[torch.device], nn.Module]
 OptimFactory = Callable[[Any], torch.optim.Optimizer]
 NonFinitePolicy = Literal["raise", "warn"]
+CapturePolicy = Literal["auto", "require", "off"]
+PartialPolicy = Literal["auto", "eager", "capture"]
+Verify = Literal["off", "first"] | int
+AnyScheduler = Scheduler | torch.optim.lr_scheduler.LRScheduler
+
+_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
 
-class Scheduler(Protocol):
-    """A learning rate as a pure function of the step."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaptureConfig:
+    """Whether and how a step is captured as one GPU graph."""
 
-    def lr(self, step: int) -> float:
-        """Return the learning rate of optimizer step ``step``, counted from 0."""
-        ...
+    mode: CapturePolicy = "auto"
+    """``"auto"`` falls back to eager steps with one warning, ``"require"`` raises instead."""
+    warmup: int = 3
+    """Steps of each signature that are taken eagerly before its capture."""
+    verify: Verify = "first"
+    """Compare the first replay with the eager step; a number: and every n-th replay after it."""
+    max_graphs: int = 16
+    """Signatures that may be captured; further ones stay eager."""
+    partial: PartialPolicy = "auto"
+    """A last batch with fewer rows: ``"auto"`` captures it from its second time on."""
+    metrics_ring: int = 256
+    """Steps whose losses and metrics the GPU keeps before they are copied to the host."""
+
+    def __post_init__(self) -> None:
+        _one_of("capture", self.mode, ("auto", "require", "off"))
+        _one_of("partial", self.partial, ("auto", "eager", "capture"))
+        for name, least in (("warmup", 1), ("max_graphs", 1), ("metrics_ring", 2)):
+            _whole(name, getattr(self, name), least)
+        if self.verify not in ("off", "first"):
+            _whole("verify", self.verify, 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepConfig:
-    """How one step treats its gradients and its loss."""
+    """How one step treats its gradients and its loss, and how it runs."""
 
     max_grad_norm: float | None = None
     """Scale gradients so that their joint 2-norm is at most this."""
     clip_value: float | None = None
     """Clamp each gradient element to plus or minus this."""
-    scheduler: Scheduler | None = None
-    """Sets the learning rate of every group before each step."""
+    scheduler: AnyScheduler | None = None
+    """Sets the learning rate of every group before each step; torch's are stepped after it."""
     on_nonfinite: NonFinitePolicy = "raise"
+    amp: torch.dtype | None = None
+    """Run forward and loss under autocast: ``torch.bfloat16`` or ``torch.float16``."""
+    scaler: torch.amp.GradScaler | None = None
+    """Scales the loss; for float16."""
+    accumulate: int = 1
+    """Batches whose gradients are averaged into one optimizer step."""
+    compile: bool | Mapping[str, Any] = False
+    """Compile the model; a map gives options of ``torch.compile``."""
+    capture: CaptureConfig = field(default_factory=CaptureConfig)
 
     def __post_init__(self) -> None:
         for name in ("max_grad_norm", "clip_value"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"{name}={value!r}: must be a positive number")
-        if self.on_nonfinite not in ("raise", "warn"):
-            raise ConfigError(f'on_nonfinite={self.on_nonfinite!r}: must be "raise" or "warn"')
-        if self.scheduler is not None and not callable(getattr(self.scheduler, "lr", None)):
-            raise ConfigError(f"scheduler={self.scheduler!r}: must have a method lr(step) -> float")
+        _one_of("on_nonfinite", self.on_nonfinite, ("raise", "warn"))
+        scheduler = self.scheduler
+        if scheduler is not None and not isinstance(
+            scheduler, Scheduler | torch.optim.lr_scheduler.LRScheduler
+        ):
+            raise ConfigError(f"scheduler={scheduler!r}: must have a method lr(step) -> float")
+        if self.amp not in (None, torch.bfloat16, torch.float16):
+            raise ConfigError(f"amp={self.amp!r}: must be torch.bfloat16, torch.float16 or None")
+        if self.scaler is not None and not isinstance(self.scaler, torch.amp.GradScaler):
+            raise ConfigError(f"scaler={self.scaler!r}: must be a GradScaler")
+        if self.scaler is not None and self.amp is None:
+            raise ConfigError("scaler is set and amp is not; scaling is for amp=torch.float16")
+        _whole("accumulate", self.accumulate, 1)
+        _check_compile(self.compile)
+        if not isinstance(self.capture, CaptureConfig):
+            raise ConfigError(
+                f"capture={self.capture!r}: must be a CaptureConfig",
+                hint='the builder and TrainStep take .capture("auto", ...)',
+            )
+
+
+class StepOptions(TypedDict, total=False):
+    """Keyword arguments of ``TrainStep``: the fields of ``StepConfig`` and ``CaptureConfig``."""
+
+    max_grad_norm: float | None
+    clip_value: float | None
+    scheduler: AnyScheduler | None
+    on_nonfinite: NonFinitePolicy
+    amp: torch.dtype | None
+    scaler: torch.amp.GradScaler | None
+    accumulate: int
+    compile: bool | Mapping[str, Any]
+    capture: CapturePolicy
+    warmup: int
+    verify: Verify
+    max_graphs: int
+    partial: PartialPolicy
+    metrics_ring: int
+
+
+def merged(config: StepConfig | None, options: Mapping[str, Any]) -> StepConfig:
+    """Return a ready configuration, or the one that flat options describe.
+
+    Raises:
+        ConfigError: Both are given, an option is unknown, or a value is out of range.
+    """
+    if config is not None:
+        if options:
+            raise ConfigError(
+                f"config is given and {', '.join(options)} as well; give one or the other"
+            )
+        return config
+    known = StepOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"{name}: no such option; there are {', '.join(known)}")
+    of_capture = {"mode" if name == "capture" else name for name in CaptureConfig.__slots__}
+    plain = {("mode" if name == "capture" else name): value for name, value in options.items()}
+    capture = CaptureConfig(**{k: v for k, v in plain.items() if k in of_capture})
+    rest = {k: v for k, v in plain.items() if k not in of_capture}
+    return StepConfig(**rest, capture=capture)
+
+
+def _one_of(name: str, value: object, legal: tuple[str, ...]) -> None:
+    if value not in legal:
+        named = [f'"{item}"' for item in legal]
+        raise ConfigError(f"{name}={value!r}: must be {', '.join(named[:-1])} or {named[-1]}")
+
+
+def _whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name}={value!r}: must be a whole number of at least {least}")
+
+
+def _check_compile(value: object) -> None:
+    if isinstance(value, bool):
+        return
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"compile={value!r}: must be True, False or options of torch.compile")
+    mode = str(value.get("mode", "default"))
+    options = value.get("options") or {}
+    if mode in _GRAPH_MODES or options.get("triton.cudagraphs"):
+        raise ConfigError(
+            f"compile={dict(value)!r}: makes GPU graphs of its own, and the step is one already",
+            hint='use mode="default", or "max-autotune-no-cudagraphs"',
+        )

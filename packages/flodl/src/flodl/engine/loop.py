@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
 
 from flodl.core.errors import NonFiniteError
 from flodl.data import Batch, DataLoader
 from flodl.engine.config import NonFinitePolicy
-from flodl.engine.step import Stepper
+from flodl.engine.ring import StepRecord
+from flodl.engine.step import TrainStep
 
 _logger = logging.getLogger(__name__)
-_GPU_READ_INTERVAL = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,9 +34,6 @@ class EpochResult:
 class LossMeter:
     """Sums losses weighted by samples, and looks out for NaN and infinity.
 
-    On the CPU each loss is read at once, which costs less than one tensor operation. On a GPU
-    the sum stays there and is read every 50 batches, so the host need not wait for each step.
-
     Args:
         epoch: Number of the epoch, for messages.
         policy: What a loss that is not finite does.
@@ -46,49 +42,39 @@ class LossMeter:
     def __init__(self, epoch: int, policy: NonFinitePolicy) -> None:
         self._epoch = epoch
         self._policy = policy
-        self._host_sum = 0.0
-        self._device_sum: torch.Tensor | None = None
+        self._sum = 0.0
         self._warned = False
+        self._expected: deque[int] = deque()
+        self._read = 0
         self.batches = 0
         self.samples = 0
 
-    def add(self, loss: torch.Tensor, samples: int) -> None:
-        """Add the loss of one batch.
-
-        Raises:
-            NonFiniteError: A loss so far was not finite and the policy is ``"raise"``.
-        """
+    def expect(self, samples: int) -> None:
+        """Count a batch whose loss comes later."""
         self.batches += 1
         self.samples += samples
-        if loss.device.type == "cpu":
-            self._host_sum += loss.item() * samples
-            self._check(self._host_sum)
-            return
-        weighted = loss.float() * samples
-        self._device_sum = weighted if self._device_sum is None else self._device_sum + weighted
-        if self.batches % _GPU_READ_INTERVAL == 0:
-            self._check(self._device_sum.item())
+        self._expected.append(samples)
 
-    def mean(self) -> float:
-        """Return the mean over samples, NaN when there were none.
+    def add(self, record: StepRecord) -> None:
+        """Add the loss of the next batch, in the order in which they were counted.
 
         Raises:
-            NonFiniteError: As :meth:`add`.
+            NonFiniteError: The loss is not finite and the policy is ``"raise"``.
         """
-        if not self.samples:
-            return math.nan
-        total = self._host_sum
-        if self._device_sum is not None:
-            total += self._device_sum.item()
-        self._check(total)
-        return total / self.samples
+        self._read += 1
+        self._sum += record.values[0] * self._expected.popleft()
+        self._check(self._sum)
+
+    def mean(self) -> float:
+        """Return the mean over samples, NaN when there were none."""
+        return self._sum / self.samples if self.samples else math.nan
 
     def _check(self, total: float) -> None:
         if math.isfinite(total):
             return
         message = (
             f"the training loss became NaN or infinite in epoch {self._epoch}, "
-            f"at or before batch {self.batches - 1}"
+            f"at or before batch {self._read - 1}"
         )
         if self._policy == "raise":
             raise NonFiniteError(
@@ -100,7 +86,7 @@ class LossMeter:
 
 
 def run_epoch(
-    stepper: Stepper,
+    step: TrainStep,
     loader: DataLoader,
     epoch: int,
     *,
@@ -108,6 +94,8 @@ def run_epoch(
     should_stop: Callable[[], bool],
 ) -> EpochResult:
     """Train on every batch of one epoch, or until a stop is asked for.
+
+    An accumulation that the epoch leaves unfinished is closed with what it has.
 
     Raises:
         NonFiniteError: A loss was NaN or infinite and the policy is ``"raise"``.
@@ -117,12 +105,14 @@ def run_epoch(
     interrupted = False
     iterator = loader.epoch(epoch)
     try:
-        for batch in iterator:
-            loss = _step(stepper, batch, epoch, meter.batches)
-            meter.add(loss, batch.size)
-            if should_stop():
-                interrupted = True
-                break
+        with step.reporting_to(meter.add):
+            for batch in iterator:
+                meter.expect(batch.size)
+                _take(step, batch, epoch, meter.batches - 1)
+                if should_stop():
+                    interrupted = True
+                    break
+            step.finish_window()
     finally:
         iterator.close()
     return EpochResult(
@@ -134,9 +124,9 @@ def run_epoch(
     )
 
 
-def _step(stepper: Stepper, batch: Batch, epoch: int, index: int) -> torch.Tensor:
+def _take(step: TrainStep, batch: Batch, epoch: int, index: int) -> None:
     try:
-        return stepper.step(batch)
+        step(batch)
     except Exception as error:
-        error.add_note(f"in epoch {epoch}, batch {index}, global step {stepper.global_step}")
+        error.add_note(f"in epoch {epoch}, batch {index}, global step {step.global_step}")
         raise

@@ -12,6 +12,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+def add_references(x: Tensor, refs: Mapping[str, Tensor] | None, owner: str) -> Tensor:
+    """Return ``x`` plus all references.
+
+    Raises:
+        NodeError: A reference has another shape than ``x``; it is never broadcast.
+    """
+    for name, value in (refs or {}).items():
+        if value.shape != x.shape:
+            raise NodeError(
+                f"{owner}: reference {name!r} has shape {tuple(value.shape)}, "
+                f"the stream has {tuple(x.shape)}",
+                hint="bring the reference to the stream's shape on the step that is tagged",
+            )
+        x = x + value
+    return x
+
+
 class Reshape(nn.Module):
     """Gives its input another shape with the same number of elements; one size may be -1."""
 
@@ -26,6 +43,15 @@ class Reshape(nn.Module):
     def flodl_attrs(self) -> dict[str, Any]:
         """Return what belongs to the structural hash."""
         return {"shape": list(self.shape)}
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what ``from_config`` makes it of."""
+        return {"shape": list(self.shape)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Reshape:
+        """Return a module of the shape in a configuration."""
+        return cls(*config["shape"])
 
     def extra_repr(self) -> str:
         """Return the shape for ``repr``."""
@@ -44,15 +70,7 @@ class StateAdd(nn.Module):
         Raises:
             NodeError: A reference has another shape than the stream; it is never broadcast.
         """
-        for name, value in (refs or {}).items():
-            if value.shape != x.shape:
-                raise NodeError(
-                    f"StateAdd: reference {name!r} has shape {tuple(value.shape)}, "
-                    f"the stream has {tuple(x.shape)}",
-                    hint="bring the reference to the stream's shape on the step that is tagged",
-                )
-            x = x + value
-        return x
+        return add_references(x, refs, "StateAdd")
 
 
 class Detach(nn.Module):

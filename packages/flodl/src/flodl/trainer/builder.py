@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -10,14 +10,19 @@ from typing import Any, Self
 import torch
 
 from flodl.engine.config import (
+    CaptureConfig,
+    CapturePolicy,
     ModelFactory,
     NonFinitePolicy,
     OptimFactory,
+    PartialPolicy,
     Scheduler,
     TrainStepFn,
+    Verify,
 )
 from flodl.engine.evaluate import EvalFn
 from flodl.monitor.monitor import Monitor
+from flodl.records import Reduction, Sink
 from flodl.trainer.config import (
     AnyDataSet,
     EpochFn,
@@ -28,6 +33,8 @@ from flodl.trainer.config import (
 )
 from flodl.trainer.handle import TrainHandle
 from flodl.trainer.solo import SoloRun
+from flodl.trainer.watching import DashboardOptions, RecordLogOptions, SavedDashboard
+from flodl.web.archive import Theme
 
 
 class TrainerBuilder:
@@ -87,6 +94,48 @@ class TrainerBuilder:
         """Clamp each gradient element to plus or minus ``value``."""
         return self._set(clip_value=value)
 
+    def accumulate(self, batches: int) -> Self:
+        """Average the gradients of this many batches into one optimizer step."""
+        return self._set(accumulate=batches)
+
+    def amp(self, dtype: torch.dtype) -> Self:
+        """Run forward and loss under autocast, in ``torch.bfloat16`` or ``torch.float16``."""
+        return self._set(amp=dtype)
+
+    def scaler(self, scaler: torch.amp.GradScaler) -> Self:
+        """Scale the loss, for ``torch.float16``."""
+        return self._set(scaler=scaler)
+
+    def capture(
+        self,
+        mode: CapturePolicy = "auto",
+        *,
+        warmup: int = 3,
+        verify: Verify = "first",
+        max_graphs: int = 16,
+        partial: PartialPolicy = "auto",
+        metrics_ring: int = 256,
+    ) -> Self:
+        """Say whether and how steps on a GPU are captured as graphs.
+
+        Raises:
+            ConfigError: A value is out of range.
+        """
+        return self._set(
+            capture=CaptureConfig(
+                mode=mode,
+                warmup=warmup,
+                verify=verify,
+                max_graphs=max_graphs,
+                partial=partial,
+                metrics_ring=metrics_ring,
+            )
+        )
+
+    def compile(self, options: bool | Mapping[str, Any] = True) -> Self:
+        """Compile the model; a map gives options of ``torch.compile``."""
+        return self._set(compile=options)
+
     def on_nonfinite(self, policy: NonFinitePolicy) -> Self:
         """Say what a NaN or infinite loss does."""
         return self._set(on_nonfinite=policy)
@@ -119,6 +168,33 @@ class TrainerBuilder:
         """Report each epoch to this monitor, and finish it at the end."""
         return self._set(monitor=monitor)
 
+    def dashboard(
+        self, port: int = 3000, *, host: str | None = None, token: str | None = None
+    ) -> Self:
+        """Serve the live portal while the run goes on; port 0 picks a free one."""
+        return self._set(dashboard=DashboardOptions(port=port, host=host, token=token))
+
+    def record_log(self, folder: str | Path, max_bytes: int = 0) -> Self:
+        """Write every record below ``folder``, at most ``max_bytes`` per node (0: 32 MiB)."""
+        return self._set(record_log=RecordLogOptions(folder=folder, max_bytes=max_bytes))
+
+    def save_dashboard(self, path: str | Path, *, every: float | None = None) -> Self:
+        """Save the portal as one offline file at the end, and every so many seconds."""
+        return self._set(save_dashboard=SavedDashboard(path=path, every=every))
+
+    def dashboard_theme(self, theme: Theme) -> Self:
+        """Pin the look of the saved page."""
+        return self._set(dashboard_theme=theme)
+
+    def scalar_reduction(self, name: str, reduction: Reduction) -> Self:
+        """Say how a scalar rolls up over ranks; may be called once per name."""
+        known = self.config.scalar_reduction
+        return self._set(scalar_reduction={**known, name: reduction})
+
+    def sinks(self, sinks: Sequence[Sink]) -> Self:
+        """Send the records to these as well."""
+        return self._set(sinks=sinks)
+
     def save_path(self, stem: str | Path) -> Self:
         """Write the model to ``<stem>.fdl`` at the end."""
         return self._set(save_path=stem)
@@ -149,7 +225,7 @@ class TrainerBuilder:
 class Trainer:
     """Trains a model: the same call on whatever hardware there is.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from flodl import Trainer
         >>> from flodl.data import TensorDataSet

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from flodl.core.errors import ConfigError
 from flodl.data import BatchDataSet, DataSet
 from flodl.device.info import parse_device
-from flodl.engine.config import NonFinitePolicy, Scheduler, StepConfig
+from flodl.engine.config import CaptureConfig, NonFinitePolicy, Scheduler, StepConfig
 from flodl.engine.evaluate import EvalFn
 from flodl.metrics.epoch import EpochMetrics
 from flodl.monitor.monitor import Monitor
+from flodl.records import Reduction, Sink
+from flodl.trainer.watching import (
+    DashboardOptions,
+    RecordLogOptions,
+    SavedDashboard,
+    Watching,
+)
+from flodl.web.archive import Theme
 
 MetricsFn = Callable[[EpochMetrics], None]
 EpochFn = Callable[[int], None]
@@ -55,6 +64,16 @@ class TrainerConfig:
     """Learning rate by optimizer step, counted from 0."""
     max_grad_norm: float | None = None
     clip_value: float | None = None
+    accumulate: int = 1
+    """Batches whose gradients are averaged into one optimizer step."""
+    amp: torch.dtype | None = None
+    """Run forward and loss under autocast: ``torch.bfloat16`` or ``torch.float16``."""
+    scaler: torch.amp.GradScaler | None = None
+    """Scales the loss, for ``amp=torch.float16``."""
+    capture: CaptureConfig = field(default_factory=CaptureConfig)
+    """Whether steps on a GPU are captured as graphs; on by default."""
+    compile: bool | Mapping[str, Any] = False
+    """Compile the model; a map gives options of ``torch.compile``."""
     on_nonfinite: NonFinitePolicy = "raise"
     """What a NaN or infinite loss does: ``"raise"`` ends the run, ``"warn"`` says so once."""
     eval_fn: EvalFn | None = None
@@ -67,6 +86,18 @@ class TrainerConfig:
     metrics_fn: MetricsFn | None = None
     """Called once per epoch, in order. An exception in it is logged; the run goes on."""
     monitor: Monitor | None = None
+    dashboard: DashboardOptions | None = None
+    """Serve the live portal while the run goes on."""
+    record_log: RecordLogOptions | None = None
+    """Write every record to a tree of JSON-lines files."""
+    save_dashboard: SavedDashboard | None = None
+    """Save the whole portal as one offline file when the run ends, however it ends."""
+    dashboard_theme: Theme = "auto"
+    """Look that is pinned in the saved page."""
+    scalar_reduction: Mapping[str, Reduction] = field(default_factory=dict)
+    """How scalars roll up over ranks, by name; the mean unless said otherwise."""
+    sinks: Sequence[Sink] = ()
+    """Where records go as well, such as ``TensorBoardSink(...)``."""
     save_path: str | Path | None = None
     """Stem of the checkpoint; the model goes to ``<save_path>.fdl``."""
     checkpoint_every: int | None = None
@@ -83,6 +114,22 @@ class TrainerConfig:
             clip_value=self.clip_value,
             scheduler=self.scheduler,
             on_nonfinite=self.on_nonfinite,
+            amp=self.amp,
+            scaler=self.scaler,
+            accumulate=self.accumulate,
+            compile=self.compile,
+            capture=self.capture,
+        )
+
+    def watching(self) -> Watching:
+        """Return the part that shows the run."""
+        return Watching(
+            dashboard=self.dashboard,
+            record_log=self.record_log,
+            save_dashboard=self.save_dashboard,
+            dashboard_theme=self.dashboard_theme,
+            scalar_reduction=self.scalar_reduction,
+            sinks=self.sinks,
         )
 
     def validate(self) -> None:
@@ -96,6 +143,7 @@ class TrainerConfig:
             *_out_of_range(self),
             *_combinations(self),
             *_devices(self.devices),
+            *self.watching().problems(),
         ]
         try:
             self.step_config()

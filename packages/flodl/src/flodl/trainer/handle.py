@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from flodl.engine.step import StepStats
 from flodl.metrics.epoch import EpochMetrics
 from flodl.trainer.state import TrainedState
 
@@ -23,12 +24,15 @@ class TrainHandle:
         metrics: Sequence[EpochMetrics],
         state: TrainedState,
         devices: Sequence[torch.device],
+        step_stats: StepStats,
     ) -> None:
         self._metrics = tuple(metrics)
         self._state = state
         self._next = 0
         self._polled = 0
         self.devices = tuple(devices)
+        self.step_stats = step_stats
+        """Which mode the steps of each batch shape ran in, why, and how fast."""
 
     @property
     def world_size(self) -> int:

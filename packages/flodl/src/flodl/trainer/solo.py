@@ -18,9 +18,10 @@ from flodl.device.info import default_device, parse_device
 from flodl.engine.config import ModelFactory, OptimFactory, TrainStepFn
 from flodl.engine.evaluate import EvalContext, evaluate
 from flodl.engine.loop import EpochResult, run_epoch
-from flodl.engine.step import Stepper
+from flodl.engine.step import TrainStep
 from flodl.metrics.epoch import EpochMetrics
 from flodl.metrics.scalars import ScalarScope
+from flodl.monitor.monitor import Monitor
 from flodl.trainer.config import AnyDataSet, TrainerConfig
 from flodl.trainer.handle import TrainHandle
 from flodl.trainer.interrupt import InterruptGuard
@@ -58,11 +59,16 @@ class SoloRun:
                 "not a torch.optim.Optimizer"
             )
         self._scalars = ScalarScope()
-        self._stepper = Stepper(
-            self._model, optimizer, train_step, config.step_config(), self._scalars
+        self._step = TrainStep(
+            train_step,
+            self._model,
+            optimizer,
+            config=config.step_config(),
+            scalars=self._scalars,
         )
         manual_seed(derive_seed(config.seed, 0, "step"))
         self._metrics: list[EpochMetrics] = []
+        self._monitor = config.monitor
 
     def run(self) -> TrainHandle:
         """Train all epochs.
@@ -77,6 +83,7 @@ class SoloRun:
         assert batch_size is not None
         loader = self._loader(config.dataset, batch_size)
         eval_loader = self._eval_loader(batch_size)
+        self._monitor = self._watched(epochs)
         try:
             with InterruptGuard() as guard:
                 for epoch in range(epochs):
@@ -86,14 +93,21 @@ class SoloRun:
                         raise self._interruption(epochs_done)
                 self._save(epochs)
         except BaseException as error:
-            if config.monitor is not None:
+            if self._monitor is not None:
                 interrupted = isinstance(error, KeyboardInterrupt)
-                config.monitor.finish(status="aborted" if interrupted else "failed")
+                self._monitor.finish(status="aborted" if interrupted else "failed")
             raise
-        if config.monitor is not None:
-            config.monitor.finish()
-        state = snapshot(self._model, epoch=epochs, global_step=self._stepper.global_step)
-        return TrainHandle(self._metrics, state, [self._device])
+        if self._monitor is not None:
+            self._monitor.finish()
+        state = snapshot(self._model, epoch=epochs, global_step=self._step.global_step)
+        return TrainHandle(self._metrics, state, [self._device], self._step.stats())
+
+    def _watched(self, epochs: int) -> Monitor | None:
+        watching = self._config.watching()
+        monitor = watching.monitor(self._config.monitor, epochs)
+        if monitor is not None:
+            watching.show_model(monitor, self._model)
+        return monitor
 
     def _run_epoch(
         self,
@@ -110,7 +124,7 @@ class SoloRun:
         self._model.train()
         with self._scalars.active():
             result = run_epoch(
-                self._stepper,
+                self._step,
                 loader,
                 epoch,
                 on_nonfinite=config.on_nonfinite,
@@ -151,7 +165,7 @@ class SoloRun:
             samples_processed=result.samples,
             scalars=scalars,
             eval=evaluation,
-            lr=self._stepper.current_lr,
+            lr=self._step.current_lr,
             per_rank_loss=[result.avg_loss if result.batches else None],
             per_rank_scalars=[scalars],
             per_rank_samples=[result.samples],
@@ -162,8 +176,8 @@ class SoloRun:
     def _report(self, metrics: EpochMetrics) -> None:
         config = self._config
         self._metrics.append(metrics)
-        if config.monitor is not None:
-            config.monitor.log(metrics.epoch, metrics.epoch_ms / 1000, metrics)
+        if self._monitor is not None:
+            self._monitor.log(metrics.epoch, metrics.epoch_ms / 1000, metrics)
         if config.metrics_fn is not None:
             _notify("metrics_fn", config.metrics_fn, metrics)
         if config.eval_result_fn is not None and metrics.eval is not None:
@@ -172,7 +186,7 @@ class SoloRun:
     def _save(self, epochs_done: int) -> None:
         if self._save_file is None:
             return
-        meta = {"epoch": epochs_done, "global_step": self._stepper.global_step}
+        meta = {"epoch": epochs_done, "global_step": self._step.global_step}
         save_checkpoint(self._save_file, self._model, meta=meta)
 
     def _save_periodic(self, epochs_done: int) -> None:
@@ -185,7 +199,7 @@ class SoloRun:
             )
 
     def _interruption(self, epochs_done: int) -> RunInterrupted:
-        step = self._stepper.global_step
+        step = self._step.global_step
         epochs = "1 epoch" if epochs_done == 1 else f"{epochs_done} epochs"
         message = f"interrupted after {epochs} and {step} steps"
         if self._save_file is not None:
