@@ -7,10 +7,16 @@ import pytest
 import flodl
 
 FACADE = """
-    Batch CheckpointError ConfigError DataError DataLoader EpochMetrics FlodlError FlowBuilder
-    FlowError Graph LoadReport MergeOp Monitor NonFiniteError RunFailed RunInterrupted
-    StepContractError TensorDataSet TrainHandle TrainedState Trainer TrainerConfig __version__
-    derive_seed load_checkpoint manual_seed record_scalar save_checkpoint seed_everything
+    ArgmaxSelector Batch CaptureConfig CaptureError CheckpointError ConfigError CpuWorker
+    DataError DataLoader Detach EpochMetrics FixedSelector FlodlError FlowBuilder FlowError
+    GpuGraph Graph GraphInputError GraphPathError Identity Lambda LearnedHalt LoadReport
+    LoopBody LossContext MergeOp ModelSnapshot Monitor NodeError NonFiniteError Reshape Rng
+    RunFailed RunInterrupted SigmoidRouter SoftmaxRouter StateAdd StepContractError
+    TensorDataSet ThresholdHalt TopologyError TraceEmit TrainHandle TrainStep TrainedState
+    Trainer TrainerConfig Trend TrendGroup __version__ checkpoint_info checkpoint_keys
+    checkpoint_version derive_seed gpu_manual_seed_all load_checkpoint load_state_file
+    manual_seed migrate_checkpoint record_scalar register_module save_checkpoint
+    save_state_file seed_everything snapshot_cpu verify_step
 """.split()
 
 

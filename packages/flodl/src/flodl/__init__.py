@@ -10,86 +10,225 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flodl.checkpoint import LoadReport as LoadReport
+    from flodl.checkpoint import ModelSnapshot as ModelSnapshot
+    from flodl.checkpoint import checkpoint_info as checkpoint_info
+    from flodl.checkpoint import checkpoint_keys as checkpoint_keys
+    from flodl.checkpoint import checkpoint_version as checkpoint_version
     from flodl.checkpoint import load_checkpoint as load_checkpoint
+    from flodl.checkpoint import load_state_file as load_state_file
+    from flodl.checkpoint import migrate_checkpoint as migrate_checkpoint
     from flodl.checkpoint import save_checkpoint as save_checkpoint
+    from flodl.checkpoint import save_state_file as save_state_file
+    from flodl.checkpoint import snapshot_cpu as snapshot_cpu
+    from flodl.core.errors import CaptureError as CaptureError
     from flodl.core.errors import CheckpointError as CheckpointError
     from flodl.core.errors import ConfigError as ConfigError
     from flodl.core.errors import DataError as DataError
     from flodl.core.errors import FlodlError as FlodlError
     from flodl.core.errors import FlowError as FlowError
+    from flodl.core.errors import GraphInputError as GraphInputError
+    from flodl.core.errors import GraphPathError as GraphPathError
+    from flodl.core.errors import NodeError as NodeError
     from flodl.core.errors import NonFiniteError as NonFiniteError
     from flodl.core.errors import RunFailed as RunFailed
     from flodl.core.errors import RunInterrupted as RunInterrupted
     from flodl.core.errors import StepContractError as StepContractError
+    from flodl.core.errors import TopologyError as TopologyError
+    from flodl.core.rng import Rng as Rng
     from flodl.core.seeding import derive_seed as derive_seed
+    from flodl.core.seeding import gpu_manual_seed_all as gpu_manual_seed_all
     from flodl.core.seeding import manual_seed as manual_seed
     from flodl.core.seeding import seed_everything as seed_everything
     from flodl.data import Batch as Batch
     from flodl.data import DataLoader as DataLoader
     from flodl.data import TensorDataSet as TensorDataSet
+    from flodl.device.gpu_graph import GpuGraph as GpuGraph
+    from flodl.engine.background import CpuWorker as CpuWorker
+    from flodl.engine.config import CaptureConfig as CaptureConfig
+    from flodl.engine.equality import verify_step as verify_step
+    from flodl.engine.step import TrainStep as TrainStep
     from flodl.graph import FlowBuilder as FlowBuilder
     from flodl.graph import Graph as Graph
+    from flodl.graph import LoopBody as LoopBody
+    from flodl.graph import LossContext as LossContext
     from flodl.graph import MergeOp as MergeOp
+    from flodl.graph import TraceEmit as TraceEmit
+    from flodl.graph import register_module as register_module
     from flodl.metrics import EpochMetrics as EpochMetrics
     from flodl.metrics import record_scalar as record_scalar
+    from flodl.metrics.trend import Trend as Trend
+    from flodl.metrics.trend import TrendGroup as TrendGroup
     from flodl.monitor import Monitor as Monitor
+    from flodl.nn import ArgmaxSelector as ArgmaxSelector
+    from flodl.nn import Detach as Detach
+    from flodl.nn import FixedSelector as FixedSelector
+    from flodl.nn import Identity as Identity
+    from flodl.nn import Lambda as Lambda
+    from flodl.nn import LearnedHalt as LearnedHalt
+    from flodl.nn import Reshape as Reshape
+    from flodl.nn import SigmoidRouter as SigmoidRouter
+    from flodl.nn import SoftmaxRouter as SoftmaxRouter
+    from flodl.nn import StateAdd as StateAdd
+    from flodl.nn import ThresholdHalt as ThresholdHalt
     from flodl.trainer import TrainedState as TrainedState
     from flodl.trainer import Trainer as Trainer
     from flodl.trainer import TrainerConfig as TrainerConfig
     from flodl.trainer import TrainHandle as TrainHandle
 
 _HOMES = {
-    "flodl.checkpoint": ("LoadReport", "load_checkpoint", "save_checkpoint"),
+    "flodl.checkpoint": (
+        "LoadReport",
+        "ModelSnapshot",
+        "checkpoint_info",
+        "checkpoint_keys",
+        "checkpoint_version",
+        "load_checkpoint",
+        "load_state_file",
+        "migrate_checkpoint",
+        "save_checkpoint",
+        "save_state_file",
+        "snapshot_cpu",
+    ),
     "flodl.core.errors": (
+        "CaptureError",
         "CheckpointError",
         "ConfigError",
         "DataError",
         "FlodlError",
         "FlowError",
+        "GraphInputError",
+        "GraphPathError",
+        "NodeError",
         "NonFiniteError",
         "RunFailed",
         "RunInterrupted",
         "StepContractError",
+        "TopologyError",
     ),
-    "flodl.core.seeding": ("derive_seed", "manual_seed", "seed_everything"),
-    "flodl.data": ("Batch", "DataLoader", "TensorDataSet"),
-    "flodl.graph": ("FlowBuilder", "Graph", "MergeOp"),
-    "flodl.metrics": ("EpochMetrics", "record_scalar"),
+    "flodl.core.rng": ("Rng",),
+    "flodl.core.seeding": (
+        "derive_seed",
+        "gpu_manual_seed_all",
+        "manual_seed",
+        "seed_everything",
+    ),
+    "flodl.data": (
+        "Batch",
+        "DataLoader",
+        "TensorDataSet",
+    ),
+    "flodl.device.gpu_graph": ("GpuGraph",),
+    "flodl.engine.background": ("CpuWorker",),
+    "flodl.engine.config": ("CaptureConfig",),
+    "flodl.engine.equality": ("verify_step",),
+    "flodl.engine.step": ("TrainStep",),
+    "flodl.graph": (
+        "FlowBuilder",
+        "Graph",
+        "LoopBody",
+        "LossContext",
+        "MergeOp",
+        "TraceEmit",
+        "register_module",
+    ),
+    "flodl.metrics": (
+        "EpochMetrics",
+        "record_scalar",
+    ),
+    "flodl.metrics.trend": (
+        "Trend",
+        "TrendGroup",
+    ),
     "flodl.monitor": ("Monitor",),
-    "flodl.trainer": ("TrainHandle", "TrainedState", "Trainer", "TrainerConfig"),
+    "flodl.nn": (
+        "ArgmaxSelector",
+        "Detach",
+        "FixedSelector",
+        "Identity",
+        "Lambda",
+        "LearnedHalt",
+        "Reshape",
+        "SigmoidRouter",
+        "SoftmaxRouter",
+        "StateAdd",
+        "ThresholdHalt",
+    ),
+    "flodl.trainer": (
+        "TrainHandle",
+        "TrainedState",
+        "Trainer",
+        "TrainerConfig",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "ArgmaxSelector",
     "Batch",
+    "CaptureConfig",
+    "CaptureError",
     "CheckpointError",
     "ConfigError",
+    "CpuWorker",
     "DataError",
     "DataLoader",
+    "Detach",
     "EpochMetrics",
+    "FixedSelector",
     "FlodlError",
     "FlowBuilder",
     "FlowError",
+    "GpuGraph",
     "Graph",
+    "GraphInputError",
+    "GraphPathError",
+    "Identity",
+    "Lambda",
+    "LearnedHalt",
     "LoadReport",
+    "LoopBody",
+    "LossContext",
     "MergeOp",
+    "ModelSnapshot",
     "Monitor",
+    "NodeError",
     "NonFiniteError",
+    "Reshape",
+    "Rng",
     "RunFailed",
     "RunInterrupted",
+    "SigmoidRouter",
+    "SoftmaxRouter",
+    "StateAdd",
     "StepContractError",
     "TensorDataSet",
+    "ThresholdHalt",
+    "TopologyError",
+    "TraceEmit",
     "TrainHandle",
+    "TrainStep",
     "TrainedState",
     "Trainer",
     "TrainerConfig",
+    "Trend",
+    "TrendGroup",
     "__version__",
+    "checkpoint_info",
+    "checkpoint_keys",
+    "checkpoint_version",
     "derive_seed",
+    "gpu_manual_seed_all",
     "load_checkpoint",
+    "load_state_file",
     "manual_seed",
+    "migrate_checkpoint",
     "record_scalar",
+    "register_module",
     "save_checkpoint",
+    "save_state_file",
     "seed_everything",
+    "snapshot_cpu",
+    "verify_step",
 ]
 
 

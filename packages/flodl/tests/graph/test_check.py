@@ -1,7 +1,7 @@
 import pytest
 
 from flodl.core.errors import FlowWarning
-from flodl.graph.check import warn_of_dead_nodes
+from flodl.graph.check import warn_of_doubts
 from flodl.graph.ir import Node, Plan, Port, Tag
 
 
@@ -17,5 +17,5 @@ def test_unused_inputs_are_no_dead_steps():
         inputs=("a", "b"), nodes=nodes, outputs=(("", Port("c")),), tags=(Tag("t", Port("d")),)
     )
     with pytest.warns(FlowWarning, match="e is computed but never used") as caught:
-        warn_of_dead_nodes(plan, stacklevel=1)
+        warn_of_doubts(plan, {}, stacklevel=1)
     assert len(caught) == 1

@@ -34,7 +34,7 @@ def test_code_is_one_readable_statement_a_node():
         "    state_read_memory_8 = _read(memory_before, merge_6, 'memory')\n"
         "    stateadd_7 = m['memory'](merge_6, refs={'ctx': ctx, 'memory': state_read_memory_8})\n"
         "    del merge_6, state_read_memory_8\n"
-        "    return stateadd_7, (linear_1, ctx, stateadd_7), (stateadd_7,)\n"
+        "    return stateadd_7, (linear_1, ctx, stateadd_7), (stateadd_7,), ()\n"
     )
 
 

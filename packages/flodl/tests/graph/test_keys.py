@@ -102,3 +102,9 @@ def test_names_of_hub_models_are_free():
         "vocab_layer_norm vocab_projector memory hidden"
     )
     assert [name for name in free.split() if hasattr(Graph, name)] == []
+
+
+def test_key_below_a_sequential_is_refused():
+    flow = FlowBuilder(nn.Sequential(nn.Tanh()), key="enc").through(nn.Tanh(), key="enc.extra")
+    with pytest.raises(FlowError, match="'enc' is a Sequential, which would run whatever"):
+        flow.build()

@@ -1,10 +1,13 @@
+import json
+
 import pytest
 import torch
 from torch import nn
 
+import flodl
 from flodl.checkpoint import checkpoint_info
-from flodl.core.errors import CheckpointMismatchError
-from flodl.graph import FlowBuilder
+from flodl.core.errors import CheckpointMismatchError, GraphPathError, TopologyError
+from flodl.graph import FlowBuilder, Graph
 from flodl.nn import StateAdd
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
@@ -51,3 +54,96 @@ def test_optimizer_stays_valid_after_a_load(tmp_path):
     before = graph.get_submodule("encoder").bias.clone()
     optimizer.step()
     assert not torch.equal(graph.get_submodule("encoder").bias, before)
+
+
+def test_whole_model_comes_back(tmp_path):
+    torch.manual_seed(0)
+    inner = FlowBuilder(nn.Linear(2, 2)).tag("h").label("inner").build()
+    graph = FlowBuilder(inner).through(nn.BatchNorm1d(2)).through(torch.tanh).tag("y").build()
+    graph(torch.randn(4, 2))
+    graph.eval().to(torch.bfloat16)
+    for name in ("a.fdl", "a.fdl.gz"):
+        graph.save(tmp_path / name, meta={"epoch": 3})
+        before = torch.random.get_rng_state()
+        again = Graph.load(tmp_path / name, device="cpu").eval()
+        assert torch.equal(torch.random.get_rng_state(), before)
+        x = torch.randn(4, 2, dtype=torch.bfloat16)
+        assert torch.equal(again(x), graph(x))
+        assert again.structural_hash == graph.structural_hash
+
+
+def test_model_of_unknown_classes_is_not_written(tmp_path):
+    class Own(nn.Linear):
+        pass
+
+    graph = FlowBuilder(Own(2, 2)).build()
+    with pytest.raises(TopologyError, match="Own\nhint: decorate"):
+        graph.save(tmp_path / "a.fdl")
+    assert list(tmp_path.iterdir()) == []
+    graph.save(tmp_path / "a.fdl", registry={"own": Own})
+    with pytest.raises(TopologyError, match="class 'own' is not known"):
+        Graph.load(tmp_path / "a.fdl")
+    assert isinstance(Graph.load(tmp_path / "a.fdl", {"own": Own}).get_submodule("own_1"), Own)
+
+
+def test_file_whose_architecture_is_larger_than_its_weights_is_refused(tmp_path):
+    graph = FlowBuilder(nn.Linear(2, 2)).build()
+    topology = graph.topology()
+    topology["nodes"][1]["module"][""]["config"]["out_features"] = 10**12
+    extra = {"fdl.topology": json.dumps(topology)}
+    flodl.save_checkpoint(tmp_path / "a.fdl", graph, extra=extra)
+    with pytest.raises(TopologyError, match="does not fit its weights"):
+        Graph.load(tmp_path / "a.fdl")
+    graph.save_checkpoint(tmp_path / "b.fdl")
+    with pytest.raises(TopologyError, match="weights only, no architecture"):
+        Graph.load(tmp_path / "b.fdl")
+
+
+def test_topology_alone_is_a_json_file(tmp_path):
+    graph = FlowBuilder(nn.Linear(2, 2)).tag("a").build()
+    graph.save_topology(tmp_path / "a.json")
+    assert Graph.load_topology(tmp_path / "a.json").structural_hash == graph.structural_hash
+    (tmp_path / "b.json").write_text("[" * 100000)
+    for name in ("b.json", "a.fdl"):
+        (tmp_path / "a.fdl").write_text("no")
+        with pytest.raises(TopologyError, match="no JSON document"):
+            Graph.load_topology(tmp_path / name)
+
+
+def test_mismatch_says_how_the_architectures_differ(tmp_path):
+    def looped(n):
+        return FlowBuilder(nn.Linear(2, 2)).loop_body(nn.Linear(2, 2)).for_n(n).build()
+
+    looped(3).save_checkpoint(tmp_path / "a.fdl", topology=True)
+    with pytest.raises(CheckpointMismatchError, match=r"they differ:\n  step 3: loop_2 .*\"n\": 3"):
+        looped(5).load_checkpoint(tmp_path / "a.fdl")
+
+
+def test_subgraph_is_loaded_alone(tmp_path):
+    def encoder():
+        scan = FlowBuilder(nn.Linear(2, 2)).tag("h").label("scan").build()
+        return FlowBuilder(scan).through(nn.Linear(2, 2)).tag("o").label("encoder").build()
+
+    trained = encoder()
+    trained.save_checkpoint(tmp_path / "e.fdl.gz")
+    model = FlowBuilder(encoder()).through(nn.Linear(2, 1)).tag("head").build()
+    head = model.get_submodule("head").weight.clone()
+    assert model.load_subgraph_checkpoint("encoder", tmp_path / "e.fdl.gz").is_complete
+    loaded = model.subgraph("encoder").state_dict()
+    assert all(torch.equal(loaded[name], value) for name, value in trained.state_dict().items())
+    assert torch.equal(model.get_submodule("head").weight, head)
+    with pytest.raises(CheckpointMismatchError):
+        model.load_subgraph_checkpoint("encoder.scan", tmp_path / "e.fdl.gz")
+    with pytest.raises(GraphPathError, match=r"'head'\): that is a tag"):
+        model.load_subgraph_checkpoint("head", tmp_path / "e.fdl.gz")
+
+
+def test_source_configuration_is_written_beside(tmp_path):
+    graph = FlowBuilder(nn.Linear(2, 2)).build()
+    assert graph.source_config is None
+    graph.set_source_config('{"hidden": 2}')
+    graph.save_checkpoint(tmp_path / "model.fdl.gz")
+    assert (tmp_path / "model.config.json").read_text() == '{"hidden": 2}'
+    graph.clear_source_config()
+    graph.save_checkpoint(tmp_path / "other.fdl")
+    assert not (tmp_path / "other.config.json").exists()

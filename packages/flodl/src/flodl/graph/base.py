@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,14 +14,19 @@ from flodl.graph.emit import Flags, compile_flow
 from flodl.graph.hashing import structural_hash
 from flodl.graph.introspection import NodeInfo, node_infos
 from flodl.graph.keys import register
+from flodl.graph.nodes import CONSTRUCTS
+from flodl.graph.nodes.traces import TraceEmit, check_names
+from flodl.graph.profiling import NodeClock
 from flodl.graph.schedule import levels
 from flodl.graph.trouble import annotate
+from flodl.metrics.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from flodl.graph.emit import Flow
-    from flodl.graph.ir import Edge, Plan
+    from flodl.graph.ir import Attr, Edge, Node, Plan
+    from flodl.nn.protocols import Resettable
 
 
 class Memory:
@@ -29,11 +35,40 @@ class Memory:
     Attributes:
         cells: Values of state cells in the order of the plan, ``None`` before the first call.
         tagged: Values of the retained tags of the last call, in the order of the flow.
+        reports: What its loops did in the last call, in the order of the flow.
+        fixed: Whether cells are buffers that keep their place, as a captured step needs them.
+        started: Clock reading at the first call outside the compiler.
+        warned: Nodes that have warned already.
+        trace_owners: Node that publishes each trace name seen so far.
     """
 
     def __init__(self, cells: int) -> None:
         self.cells: tuple[torch.Tensor | None, ...] = (None,) * cells
         self.tagged: tuple[Any, ...] = ()
+        self.reports: tuple[TraceEmit, ...] = ()
+        self.fixed = False
+        self.started: float | None = None
+        self.warned: set[str] = set()
+        self.trace_owners: dict[str, str] = {}
+
+    def drop_values(self) -> None:
+        """Let go of what the last call left for reading."""
+        self.tagged = ()
+        self.reports = ()
+
+    def read(self) -> tuple[torch.Tensor | None, ...]:
+        """Return copies of fixed cells for a call, since they change at its end."""
+        return tuple(None if cell is None else cell.clone() for cell in self.cells)
+
+    def store(self, cells: tuple[torch.Tensor | None, ...]) -> None:
+        """Take the state at the end of a call; fixed cells are overwritten in place."""
+        if not self.fixed:
+            self.cells = cells
+            return
+        with torch.no_grad():
+            for buffer, value in zip(self.cells, cells, strict=True):
+                if buffer is not None and value is not None:
+                    buffer.copy_(value)
 
 
 class GraphBase(nn.Module):
@@ -54,10 +89,23 @@ class GraphBase(nn.Module):
     _arity: int
     flodl_memory: Memory
     _starts: dict[str, Any]
+    flodl_history: History
+    flodl_clock: NodeClock
+    flodl_pin: bool | None
+    flodl_pins: dict[str, bool]
+    flodl_is_composed: bool
+    flodl_source_config: str | None
+    flodl_training: Any
+    flodl_stateful_within: tuple[Resettable, ...] | None
+    flodl_recorder: Callable[[str, Any], None] | None
     _retained: tuple[str, ...]
+    _profiling: bool
+    _exporting: bool
+    _variants: dict[Flags, Flow]
     _hash: str | None
     _version: int
     _step_count: int
+    _epoch_count: int
 
     def __init__(
         self,
@@ -74,15 +122,49 @@ class GraphBase(nn.Module):
         self._retained = tuple(tag.name for tag in plan.tags)
         self._version = 0
         self._step_count = 0
+        self._epoch_count = 0
+        self._profiling = False
+        self._exporting = False
+        self._variants = {}
+        self.flodl_history = History()
+        self.flodl_clock = NodeClock()
+        self.flodl_pin = None
+        self.flodl_pins = {}
+        self.flodl_is_composed = False
+        self.flodl_source_config = None
+        self.flodl_training = None
+        self.flodl_recorder = None
         self._hash = None
         self._hash = self._stable_hash()
         self._use_variant()
 
     def _use_variant(self) -> None:
-        """Generate the code for the current flags and run it from now on."""
-        self.flodl_flow = compile_flow(self.flodl_plan, Flags(retained=self._retained))
+        """Run the code for the current flags from now on; it is generated when first needed."""
+        flags = Flags(
+            retained=self._retained,
+            facts=self._facts(),
+            profiling=self._profiling,
+            exporting=self._exporting,
+            outlining=self.flodl_recorder is not None,
+        )
+        if flags not in self._variants:
+            self._variants[flags] = compile_flow(self.flodl_plan, flags)
+        self.flodl_flow = self._variants[flags]
         self._run = self.flodl_flow.function
-        self.flodl_memory.tagged = ()
+        self.flodl_stateful_within = None
+        self.flodl_memory.drop_values()
+
+    def _facts(self) -> tuple[tuple[str, tuple[tuple[str, Attr], ...]], ...]:
+        found = []
+        for node in self.flodl_plan.nodes:
+            facts = CONSTRUCTS[node.op].facts(node, self.flodl_modules_of(node))
+            if facts:
+                found.append((node.id, tuple(sorted(facts.items()))))
+        return tuple(found)
+
+    def flodl_modules_of(self, node: Node) -> dict[str, nn.Module]:
+        """Return the modules of a node by slot."""
+        return {slot.name: self.get_submodule(slot.path) for slot in node.slots}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the flow on its inputs, given in the order of ``input_names`` or by name.
@@ -98,13 +180,30 @@ class GraphBase(nn.Module):
         memory = self.flodl_memory
         # Values of the last call go first: they would hold its memory during this one.
         memory.tagged = ()
+        memory.reports = ()
+        if memory.started is None and not torch.compiler.is_compiling():
+            memory.started = time.monotonic()
         try:
-            output, memory.tagged, memory.cells = self._run(self, *args, *memory.cells)
+            output, memory.tagged, cells, memory.reports = self._run(
+                self, *args, *(memory.read() if memory.fixed else memory.cells)
+            )
         except Exception as error:
-            if not torch.compiler.is_compiling():
+            if not torch.compiler.is_dynamo_compiling():
                 annotate(error, self.flodl_flow, self.flodl_plan, self)
             raise
+        if memory.fixed:
+            memory.store(cells)
+        else:
+            memory.cells = cells
+        if memory.reports and not torch.compiler.is_compiling():
+            check_names(
+                memory.reports, self.flodl_flow.reports, self.flodl_plan, memory.trace_owners
+            )
         return output
+
+    def forward_multi(self, inputs: Sequence[Any]) -> Any:
+        """Run the flow on a list of all inputs, in the order of ``input_names``."""
+        return self(*inputs)
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         names = self.flodl_plan.inputs
@@ -131,7 +230,7 @@ class GraphBase(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call] # torch leaves it untyped
         memory = self.flodl_memory
         memory.cells = tuple(None if cell is None else fn(cell) for cell in memory.cells)
-        memory.tagged = ()
+        memory.drop_values()
         for name, start in self._starts.items():
             if isinstance(start, torch.Tensor):
                 self._starts[name] = fn(start)
@@ -142,6 +241,11 @@ class GraphBase(nn.Module):
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         for generated in ("flodl_flow", "_run"):
             del state[generated]
+        # Functions, timings and what a compiled call was specialized on belong to this process.
+        state["_variants"] = {}
+        state["flodl_clock"] = NodeClock()
+        state["flodl_training"] = None
+        state["flodl_stateful_within"] = None
         memory = Memory(0)
         memory.cells = tuple(
             None if cell is None else cell.detach() for cell in self.flodl_memory.cells
@@ -166,18 +270,92 @@ class GraphBase(nn.Module):
         """Take note that a module in here was replaced: hash and captured steps are outdated."""
         self._hash = None
         self._version += 1
+        self._use_variant()
 
     def flodl_write_cells(self, cells: tuple[torch.Tensor | None, ...]) -> None:
         """Replace the state; a captured step is outdated when other cells are filled now."""
         before = self.flodl_memory.cells
+        if self.flodl_memory.fixed:
+            self.flodl_memory.store(cells)
+            return
         if [cell is None for cell in before] != [cell is None for cell in cells]:
             self._version += 1
         self.flodl_memory.cells = cells
 
+    def flodl_start_anew(self) -> None:
+        """Forget the state; fixed cells are filled in place with what a first call would read."""
+        memory = self.flodl_memory
+        if not memory.fixed:
+            memory.cells = (None,) * len(memory.cells)
+            return
+        with torch.no_grad():
+            for cell, buffer in zip(self.flodl_plan.cells, memory.cells, strict=True):
+                start = self._starts.get(cell.name)
+                assert buffer is not None, "fixed cells are all filled"
+                if isinstance(start, torch.Tensor):
+                    buffer.copy_(start)
+                else:
+                    buffer.zero_()
+
+    def flodl_set_profiling(self, on: bool) -> None:
+        """Run the code that times each node, or the code that does not."""
+        if on != self._profiling:
+            self._profiling = on
+            self._use_variant()
+            self._version += 1
+
+    @property
+    def flodl_starts(self) -> dict[str, Any]:
+        """What begins each state cell that does not begin with zeros, by name."""
+        return self._starts
+
+    @property
+    def flodl_is_profiling(self) -> bool:
+        """Whether the code that runs times each node."""
+        return self._profiling
+
+    def flodl_set_exporting(self) -> None:
+        """Run the code for exporters from now on, and keep no values of tags; for twins only."""
+        self._exporting = True
+        self._retained = ()
+        self._use_variant()
+
+    def flodl_set_outlining(self, recorder: Callable[[str, Any], None]) -> None:
+        """Show each node's output to a recorder from now on; for twins without memory only."""
+        self.flodl_recorder = recorder
+        self._use_variant()
+
+    def flodl_fix_cells(self, cells: tuple[torch.Tensor | None, ...] | None) -> None:
+        """Give state fixed buffers of these shapes; with ``None``, pass it from call to call.
+
+        State that is there is kept; other state begins as before a first call.
+        """
+        memory = self.flodl_memory
+        if cells is None:
+            memory.fixed = False
+        elif not memory.fixed:
+            stored = memory.cells
+            memory.cells = tuple(None if c is None else torch.empty_like(c.detach()) for c in cells)
+            memory.fixed = True
+            self.flodl_start_anew()
+            memory.store(stored)
+        self._version += 1
+
+    def flodl_collect_timings(self) -> None:
+        """Add the seconds of all tags in the last profiled call to this epoch."""
+        times = self.flodl_clock.times()
+        for tag in self.flodl_plan.tags:
+            if tag.port.node in times:
+                self.flodl_clock.history.add(tag.name, times[tag.port.node][1])
+
     @property
     def version(self) -> int:
-        """Number that grows whenever a captured step of this graph would be out of date."""
-        return self._version
+        """Number that grows whenever a captured step of this graph would be out of date.
+
+        It grows when a graph nested in this one changes, too.
+        """
+        graphs = [module for module in self.modules() if isinstance(module, GraphBase)]
+        return sum(graph._version for graph in graphs)  # noqa: SLF001 - other graphs of our own
 
     @property
     def label(self) -> str | None:

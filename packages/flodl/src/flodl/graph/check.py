@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flodl.core.errors import FlowError, FlowWarning
 from flodl.graph.nodes import CONSTRUCTS
+from flodl.graph.nodes.traces import LoopBody, clash, traced_tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,17 +57,44 @@ def check_nodes(plan: Plan, modules: Mapping[str, Mapping[str, nn.Module]]) -> N
         CONSTRUCTS[node.op].check(node, modules.get(node.id, {}))
 
 
-def warn_of_dead_nodes(plan: Plan, stacklevel: int) -> None:
-    """Warn of steps whose result is neither used nor tagged."""
+def check_traces(plan: Plan, modules: Mapping[str, Mapping[str, nn.Module]]) -> None:
+    """Refuse a traced loop without a tag, and declared trace names that mean two things.
+
+    Raises:
+        FlowError: A loop with ``trace=True`` has no tag to keep its outputs under.
+        TraceError: A name is declared by two loops, or is the tag of a traced one.
+    """
+    owners = traced_tags(plan)
+    for node in plan.nodes:
+        if node.op != "loop":
+            continue
+        if node.attr("trace") and node.id not in owners.values():
+            raise FlowError(
+                f"build: {node.id} has trace=True but no tag to keep its outputs under",
+                hint="put .tag(…) right after the loop",
+            )
+        body = modules[node.id]["body"]
+        for name in body.emits if isinstance(body, LoopBody) else ():
+            if name in owners:
+                raise clash(name, owners[name], node.id)
+            owners[name] = node.id
+
+
+def warn_of_doubts(
+    plan: Plan, modules: Mapping[str, Mapping[str, nn.Module]], stacklevel: int
+) -> None:
+    """Warn of steps whose result is neither used nor tagged, and of what constructs doubt."""
     used = {port.node for node in plan.nodes for port in node.sources()}
     used |= {port.node for _, port in plan.outputs} | {tag.port.node for tag in plan.tags}
+    doubts = [
+        f"{node.id} is computed but never used: tag it, or leave it out"
+        for node in plan.nodes
+        if node.id not in used and not _is_argument(node)
+    ]
     for node in plan.nodes:
-        if node.id not in used and not _is_argument(node):
-            warnings.warn(
-                f"{node.id} is computed but never used: tag it, or leave it out",
-                FlowWarning,
-                stacklevel=stacklevel,
-            )
+        doubts += CONSTRUCTS[node.op].doubts(node, modules.get(node.id, {}))
+    for text in doubts:
+        warnings.warn(text, FlowWarning, stacklevel=stacklevel)
 
 
 def _is_argument(node: Node) -> bool:

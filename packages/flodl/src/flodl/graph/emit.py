@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from flodl.graph.ir import Port
 from flodl.graph.nodes import CONSTRUCTS
+from flodl.graph.profiling import time_node
 from flodl.graph.schedule import last_uses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from types import CodeType
 
-    from flodl.graph.ir import Node, Plan
+    from flodl.graph.ir import Attr, Node, Plan
 
 # Names with a meaning in generated code, apart from those that _Emitter forms.
 _RESERVED = frozenset({"self", "m", "flow", "range", "len"})
@@ -35,9 +37,17 @@ class Flags:
 
     Attributes:
         retained: Tags whose values it returns to be kept.
+        facts: By node id, what its construct found out about its present modules.
+        profiling: Whether each node is timed.
+        exporting: Whether decisions of the host become operators that an exporter can follow.
+        outlining: Whether decisions are not asked for, and each output is shown to a recorder.
     """
 
     retained: tuple[str, ...] = ()
+    facts: tuple[tuple[str, tuple[tuple[str, Attr], ...]], ...] = ()
+    profiling: bool = False
+    exporting: bool = False
+    outlining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +55,20 @@ class Flow:
     """Generated code, ready to call.
 
     Attributes:
-        function: ``(graph, *inputs, *cells) -> (output, tag values, new cells)``.
+        function: ``(graph, *inputs, *cells) -> (output, tag values, new cells, reports)``.
         source: Its text.
         node_of_line: Node that each line number belongs to.
         variables: The variable that holds each port.
         retained: Names of the tag values, in the order returned.
+        reports: Nodes whose reports are returned, in that order.
     """
 
-    function: Callable[..., tuple[Any, tuple[Any, ...], tuple[Any, ...]]]
+    function: Callable[..., tuple[Any, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]
     source: str
     node_of_line: dict[int, str]
     variables: dict[Port, str]
     retained: tuple[str, ...]
+    reports: tuple[str, ...]
 
     @property
     def code(self) -> CodeType:
@@ -75,7 +87,14 @@ def compile_flow(plan: Plan, flags: Flags) -> Flow:
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     namespace: dict[str, Any] = dict(emitter.bound)
     exec(compile(source, filename, "exec"), namespace)  # noqa: S102 - the source is ours
-    return Flow(namespace["flow"], source, emitter.node_of_line, emitter.variables, flags.retained)
+    return Flow(
+        namespace["flow"],
+        source,
+        emitter.node_of_line,
+        emitter.variables,
+        flags.retained,
+        tuple(emitter.reports),
+    )
 
 
 class _Emitter:
@@ -89,6 +108,8 @@ class _Emitter:
         self.bound: dict[str, Callable[..., object]] = {}
         self.node_of_line: dict[int, str] = {}
         self.variables: dict[Port, str] = {}
+        self.reports: dict[str, str] = {}
+        self._facts = {node_id: dict(facts) for node_id, facts in flags.facts}
         self._plan = plan
         self._flags = flags
         self._lines: list[str] = []
@@ -99,11 +120,17 @@ class _Emitter:
         """Return the source of the whole function."""
         with self.block(f"def flow({', '.join(['self', *self._arguments()])}):"):
             self.line("m = self._modules")
+            if self._flags.profiling:
+                self.line("self.flodl_clock.restart()")
             returned = self._returned_ports()
             dying = last_uses(self._plan, set(returned))
             for node in self._plan.nodes:
                 self._node = node.id
-                CONSTRUCTS[node.op].emit(node, self)
+                with self._timing(node):
+                    CONSTRUCTS[node.op].emit(node, self)
+                if self._flags.outlining:
+                    value = self.value(Port(node.id))
+                    self.line(f"self.flodl_recorder({node.id!r}, {value})")
                 self._free(dying.get(node.id, []))
             self._node = ""
             self.line(f"return {self._returned()}")
@@ -146,6 +173,30 @@ class _Emitter:
         self.bound[f"_{name}"] = value
         return f"_{name}"
 
+    @property
+    def exporting(self) -> bool:
+        """Whether the code is for an exporter, which follows no decision of the host."""
+        return self._flags.exporting
+
+    @property
+    def outlining(self) -> bool:
+        """Whether values have shapes only, so that no decision can depend on them."""
+        return self._flags.outlining
+
+    def facts(self, node: Node) -> Mapping[str, Attr]:
+        """Return what the construct found out about the node's present modules."""
+        return self._facts.get(node.id, {})
+
+    def report(self, node: Node, value: str) -> None:
+        """Return a value to the graph after the call, besides the output."""
+        self.reports[node.id] = value
+
+    def _timing(self, node: Node) -> AbstractContextManager[None]:
+        if self._flags.profiling and node.op != "input":
+            timed = self.bind("timed", time_node)
+            return self.block(f"with {timed}(self.flodl_clock, {node.id!r}):")
+        return contextlib.nullcontext()
+
     def _arguments(self) -> list[str]:
         inputs = [node for node in self._plan.nodes if node.op == "input"]
         by_name = {str(node.attr("name")): node for node in inputs}
@@ -176,7 +227,7 @@ class _Emitter:
             output = outputs[0][1]
         tags = _tuple([self.value(port) for port in self._tag_ports()])
         cells = _tuple([self.value(cell.writer) for cell in self._plan.cells])
-        return f"{output}, {tags}, {cells}"
+        return f"{output}, {tags}, {cells}, {_tuple(list(self.reports.values()))}"
 
 
 def _tuple(values: list[str]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
@@ -11,11 +12,15 @@ from flodl.core.errors import FlowError
 from flodl.graph.builders.draft import Draft, Target
 from flodl.graph.builders.finish import make_plan
 from flodl.graph.builders.handle import Handle, consuming
+from flodl.graph.builders.loops import LoopBuilder
+from flodl.graph.builders.maps import MapBuilder
 from flodl.graph.builders.modules import as_module
-from flodl.graph.check import warn_of_dead_nodes
+from flodl.graph.check import warn_of_doubts
 from flodl.graph.graph import Graph
-from flodl.graph.naming import check_argument, check_name, suggestion
+from flodl.graph.ir import Tag
+from flodl.graph.naming import check_argument, check_name, one_of, suggestion
 from flodl.graph.nodes.merge import MergeOp
+from flodl.graph.nodes.switch import SwitchMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,9 +179,113 @@ class FlowBuilder(Handle):
             )
         kind, modules = _merge_kind(op, dim)
         total = draft.add_node(
-            "merge", "merge", tuple(draft.streams), modules=modules, kind=kind, dim=dim
+            "merge",
+            "merge",
+            tuple(draft.streams),
+            modules=modules,
+            attrs={"kind": kind, "dim": dim},
         )
         draft.move_to([total], [])
+        return _next(draft)
+
+    # ------------------------------------------------------------- constructs
+
+    @consuming
+    def loop_body(self, body: Step, *, key: str | None = None) -> LoopBuilder:
+        """Begin a loop: ``.for_n(…)``, ``.while_cond(…)`` or ``.until_cond(…)`` completes it.
+
+        Args:
+            body: Called on the stream; what it returns is its next input.
+            key: Namespace of the loop's parameters, which are ``<key>.body`` and ``<key>.cond``.
+        """
+        draft = self._draft.copy()
+        draft.stream("loop_body")
+        return LoopBuilder(draft, as_module(body, "loop_body"), key, _next)
+
+    @consuming
+    def map(self, body: Step, *, key: str | None = None) -> MapBuilder:
+        """Begin a map: ``.each()``, ``.over(tag)`` or ``.slices(n)`` completes it.
+
+        Args:
+            body: Called on each row, or once on all of them after ``.batched()``.
+            key: Namespace of the body's parameters, which are ``<key>.body``.
+        """
+        draft = self._draft.copy()
+        draft.stream("map")
+        return MapBuilder(draft, as_module(body, "map"), key, _next)
+
+    @consuming
+    def gate(
+        self,
+        router: Step,
+        experts: Sequence[Step] | nn.ModuleList,
+        *,
+        key: str | None = None,
+    ) -> FlowBuilder:
+        """Route softly: the stream becomes ``sum_k w[..., k] * experts[k](x)``, ``w = router(x)``.
+
+        All experts run. References bound with ``using`` go to the router alone.
+
+        Args:
+            router: Returns weights whose last dimension is the number of experts and whose other
+                dimensions begin the shape of the experts' outputs. It normalizes, or not.
+            experts: Two or more modules with outputs of one shape.
+            key: Namespace of the parameters: ``<key>.router``, ``<key>.experts.0``, …
+        """
+        draft = self._draft.copy()
+        modules = _many("gate", router, "experts", experts)
+        source = draft.stream("gate")
+        port = draft.add_node("gate", "gate", (source,), modules=modules, attrs={"n": len(experts)})
+        draft.give_key(port.node, key, "gate")
+        draft.move_to([port], [Target(port.node, "router")])
+        return _next(draft)
+
+    @consuming
+    def switch(
+        self,
+        selector: Step,
+        branches: Sequence[Step] | nn.ModuleList,
+        *,
+        mode: Literal["auto", "dense", "cond"] = "auto",
+        per_sample: bool = False,
+        key: str | None = None,
+    ) -> FlowBuilder:
+        """Route hard: the stream becomes what one branch makes of it.
+
+        Parameters of branches that were not chosen keep ``grad`` None. References bound with
+        ``using`` go to the selector alone. With ``FixedSelector`` the switch is a plain call.
+
+        Args:
+            selector: Returns the index of a branch, a number or a tensor of one element.
+            branches: Two or more modules.
+            mode: ``"auto"`` reads the index on the host and runs one branch. ``"dense"`` runs all
+                and picks on the device, so it compiles and can be captured; branches not chosen
+                get zero gradients, and momentum and weight decay go on moving them. ``"cond"``
+                uses ``torch.cond`` and is experimental.
+            per_sample: The selector returns an index for each row (dense).
+            key: Namespace of the parameters: ``<key>.router``, ``<key>.branches.0``, …
+        """
+        draft = self._draft.copy()
+        modules = _many("switch", selector, "branches", branches)
+        chosen = one_of(mode, list(SwitchMode), "switch(mode=)")
+        if per_sample and chosen == SwitchMode.COND:
+            raise FlowError(
+                "switch(per_sample=True, mode='cond'): a choice for each row runs all branches",
+                hint="leave mode out",
+            )
+        port = draft.add_node(
+            "switch",
+            "switch",
+            (draft.stream("switch"),),
+            modules=modules,
+            attrs={
+                "n": len(branches),
+                "mode": str(SwitchMode.DENSE) if per_sample else chosen,
+                "per_sample": per_sample,
+            },
+        )
+        draft.give_key(port.node, key, "switch")
+        draft.move_to([port], [Target(port.node, "router")])
         return _next(draft)
 
     # ------------------------------------------------------------- names and references
@@ -314,16 +423,49 @@ class FlowBuilder(Handle):
         return _next(self._draft.copy())
 
     @consuming
-    def build(self) -> Graph:
+    def verbose(self, on: bool = True) -> FlowBuilder:
+        """Make ``build`` log the finished graph's tree to the ``flodl`` logger."""
+        draft = self._draft.copy()
+        draft.verbose = on
+        return _next(draft)
+
+    @consuming
+    def build(self, *, example: Any = None) -> Graph:
         """Return the graph.
 
+        Args:
+            example: An input, or a tuple of all inputs: shapes are computed through the graph,
+                without running it, and the first mismatch is raised with its node.
+
         Raises:
-            FlowError: A reference that no step was tagged with, or open streams.
+            FlowError: A reference that no step was tagged with, open streams, or labels that
+                clash.
         """
         draft = self._draft
         plan, placed = make_plan(draft, Graph)
-        warn_of_dead_nodes(plan, stacklevel=4)
-        return Graph(plan, placed, draft.starts)
+        warn_of_doubts(plan, draft.modules, stacklevel=4)
+        graph = Graph(plan, placed, draft.starts)
+        for module in graph.modules():
+            if isinstance(module, Graph) and module is not graph:
+                module.flodl_is_composed = True
+        if example is not None:
+            graph.summary(example)
+        if draft.verbose:
+            logging.getLogger("flodl").info("%s", graph.tree_summary())
+        return graph
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Show the flow so far, in notebooks; open ends count as outputs."""
+        draft = self._draft.copy()
+        steps = f"FlowBuilder with {len(draft.nodes)} steps"
+        if draft.readers.keys() - draft.tags.keys():
+            return {"text/plain": f"{steps}; references are still open"}
+        if len(draft.streams) > 1 and not draft.outputs:
+            for number, port in enumerate(draft.streams):
+                draft.tags[f"stream_{number}"] = Tag(f"stream_{number}", port)
+            draft.outputs = tuple(f"stream_{number}" for number in range(len(draft.streams)))
+        plan, placed = make_plan(draft, Graph)
+        return {"text/plain": steps, "image/svg+xml": Graph(plan, placed, draft.starts).svg()}
 
 
 def _next(draft: Draft) -> FlowBuilder:
@@ -337,6 +479,20 @@ def _chain(
 ) -> None:
     port = draft.add_module(module, draft.stream(call), call, key=key, out=out)
     draft.move_to([port], [Target(port.node)])
+
+
+def _many(
+    call: str, first: Step, name: str, others: Sequence[Step] | nn.ModuleList
+) -> dict[str, nn.Module]:
+    if not isinstance(others, Sequence | nn.ModuleList):
+        raise FlowError(f"{call}(): {name} must be a list of modules, not {type(others).__name__}")
+    if len(others) < 2:
+        raise FlowError(
+            f"{call}() needs two {name} or more, got {len(others)}",
+            hint="through() runs a single module",
+        )
+    numbered = {f"{name}.{index}": as_module(item, call) for index, item in enumerate(others)}
+    return {"router": as_module(first, call), **numbered}
 
 
 def _merge_kind(

@@ -10,7 +10,7 @@ from torch.nn.parameter import UninitializedParameter
 from flodl.graph.schedule import levels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from torch import nn
 
@@ -57,12 +57,13 @@ def node_infos(plan: Plan, module_at: Callable[[str], nn.Module]) -> tuple[NodeI
             level=level[node.id],
             inputs=tuple(dict.fromkeys(port.node for port in node.sources())),
             attrs=dict(node.attrs),
-            num_params=_num_params([module_at(slot.path) for slot in node.slots]),
+            num_params=count_parameters(module_at(slot.path) for slot in node.slots),
         )
         for node in plan.nodes
     )
 
 
-def _num_params(modules: list[nn.Module]) -> int:
+def count_parameters(modules: Iterable[nn.Module]) -> int:
+    """Return the elements of all parameters of modules, shared ones once."""
     parameters = {parameter for module in modules for parameter in module.parameters()}
     return sum(p.numel() for p in parameters if not isinstance(p, UninitializedParameter))

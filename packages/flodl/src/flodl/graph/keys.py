@@ -104,6 +104,11 @@ def _tagged_keys(nodes: Sequence[Node], tags: Iterable[Tag]) -> dict[str, str]:
     return result
 
 
+def is_legal(path: str, root: type[nn.Module]) -> bool:
+    """Return whether a path could be a key: no part of it hides an attribute."""
+    return _legal(path, _attributes(root)) == path
+
+
 def _legal(key: str, reserved: frozenset[str]) -> str:
     first, *rest = key.split(".")
     inner = _attributes(Namespace)
@@ -128,7 +133,15 @@ def _check_nesting(placed: Mapping[str, nn.Module], user_of: Mapping[str, str]) 
         for length in range(1, len(parts)):
             outer = placed.get(".".join(parts[:length]))
             part = parts[length]
-            if outer is None or not hasattr(outer, part):
+            if outer is None:
+                continue
+            if not hasattr(outer, part):
+                if isinstance(outer, nn.Sequential):
+                    raise FlowError(
+                        f"key {path!r} of {user_of[path]}: {'.'.join(parts[:length])!r} is a "
+                        "Sequential, which would run whatever is put into it",
+                        hint="choose another key, or wrap the Sequential in a module of your own",
+                    )
                 continue
             existing = getattr(outer, part)
             if isinstance(existing, Namespace) or existing is module:

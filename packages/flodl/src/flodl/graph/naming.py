@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flodl.core.errors import FlowError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
@@ -66,3 +66,24 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
     return f"known: {', '.join(names)}" if names else "there are none"
+
+
+def one_of(value: str, legal: Sequence[str], call: str) -> str:
+    """Return a value that is one of those that are legal, as plain text.
+
+    Raises:
+        FlowError: It is none of them.
+    """
+    if value not in legal:
+        raise FlowError(f"{call}: {value!r} is none of {', '.join(map(repr, map(str, legal)))}")
+    return str(value)
+
+
+def check_count(value: object, call: str, what: str) -> None:
+    """Refuse what is no whole number from 1 on.
+
+    Raises:
+        FlowError: It is none; ``what`` is what it counts.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise FlowError(f"{call}: the number of {what} must be 1 or more")

@@ -42,27 +42,40 @@ class StateControl(GraphBase):
 
     def reset_state(self) -> None:
         """Forget the state of this graph and of everything in it, as before the first call."""
-        self.flodl_memory.cells = (None,) * len(self.flodl_plan.cells)
+        self.flodl_start_anew()
         for module in _outermost(self, wants_reset):
             module.reset()  # type: ignore[operator] # found by that method
 
     def reset(self) -> None:
         """Do what ``reset_state`` does; a loop calls it on a graph that is its body."""
-        self.reset_state()
+        self.flodl_start_anew()
+        if self.flodl_stateful_within is None:
+            # Once for each set of modules: the search would take as long as a small body.
+            self.flodl_stateful_within = tuple(_outermost(self, wants_reset))  # type: ignore[arg-type] # found by that
+        for module in self.flodl_stateful_within:
+            module.reset()
 
     def detach_state(self) -> None:
-        """Cut the gradient history of state and retained tags, here and in everything in it."""
+        """Cut the gradient history of state, retained tags and traces, here and in all modules."""
         memory = self.flodl_memory
-        memory.cells = tuple(None if cell is None else cell.detach() for cell in memory.cells)
+        if not memory.fixed:
+            memory.cells = tuple(None if c is None else c.detach() for c in memory.cells)
         memory.tagged = tuple(
             value.detach() if isinstance(value, torch.Tensor) else value for value in memory.tagged
         )
+        for report in memory.reports:
+            report.detach()
         for module in _outermost(self, lambda module: isinstance(module, DetachableState)):
             module.detach_state()  # type: ignore[operator] # found by that method
 
     def end_step(self) -> None:
-        """Close a training step: gradients do not flow into the next one."""
+        """Close a training step: gradients do not flow into the next one.
+
+        While profiling, the times of the step are collected.
+        """
         self.detach_state()
+        if self._profiling:
+            self.flodl_collect_timings()
         self._step_count += 1
 
     def end_sequence(self) -> None:

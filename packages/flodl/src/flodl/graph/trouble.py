@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from flodl.graph.nodes.base import scratch
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -48,7 +50,9 @@ def _failing_frame(error: Exception, flow: Flow) -> tuple[FrameType, int] | None
 def _note(node: Node, flow: Flow, plan: Plan, graph: nn.Module, frame: FrameType) -> str:
     where = f"graph {plan.label!r}" if plan.label else "graph"
     tags = "".join(f" #{tag.name}" for tag in plan.tags if tag.port.node == node.id)
-    lines = [f"in {where}, node {node.id}{tags}: {_module_text(node, graph)}"]
+    step = frame.f_locals.get(scratch(node, "step")) if node.op == "loop" else None
+    iteration = "" if step is None else f" (iteration {step})"
+    lines = [f"in {where}, node {node.id}{tags}{iteration}: {_module_text(node, graph)}"]
     arguments = {
         item.id: f"argument {item.attr('name')}" for item in plan.nodes if item.op == "input"
     }

@@ -16,6 +16,8 @@ from flodl.graph.ir import Cell, CellStart, Node, Port, Ref, Tag
 from flodl.graph.naming import check_key, check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
     from torch import nn
 
@@ -61,6 +63,7 @@ class Draft:
     internal: dict[str, bool] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     label: str | None = None
+    verbose: bool = False
 
     def copy(self) -> Draft:
         """Return an independent draft over the same modules."""
@@ -94,7 +97,7 @@ class Draft:
         modules: dict[str, nn.Module] | None = None,
         type_name: str | None = None,
         owners: tuple[str, ...] = (),
-        **attrs: Attr,
+        attrs: Mapping[str, Attr] | None = None,
     ) -> Port:
         """Add a node whose id is ``name`` and the next number; return its output."""
         self.counter += 1
@@ -105,7 +108,7 @@ class Draft:
             type=type_name or op,
             inputs=inputs,
             owners=owners,
-            attrs=tuple(sorted(attrs.items())),
+            attrs=tuple(sorted((attrs or {}).items())),
         )
         if modules:
             self.modules[node_id] = modules
@@ -116,8 +119,6 @@ class Draft:
     ) -> Port:
         """Add the call of one module on one position."""
         module = as_module(value, call)
-        if key is not None:
-            check_key(key, call)
         if isinstance(module, GraphBase) and module.output_names and out is None:
             names = ", ".join(module.output_names)
             raise FlowError(
@@ -130,11 +131,15 @@ class Draft:
             (source,),
             modules={"": module},
             type_name=type(module).__name__,
-            out=out,
+            attrs={"out": out},
         )
-        if key is not None:
-            self.keys[port.node] = key
+        self.give_key(port.node, key, call)
         return port
+
+    def give_key(self, node: str, key: str | None, call: str) -> None:
+        """Note the namespace that was asked for, if one was."""
+        if key is not None:
+            self.keys[node] = check_key(key, call)
 
     def add_input(self, name: str, number: int) -> Port:
         """Add an argument of the graph."""
@@ -185,7 +190,10 @@ class Draft:
 
     def _add_state_read(self, name: str, reader: Node) -> Port:
         port = self.add_node(
-            f"state_read_{name}", "state_read", reader.inputs[:1], cell=name, start="stream"
+            f"state_read_{name}",
+            "state_read",
+            reader.inputs[:1],
+            attrs={"cell": name, "start": "stream"},
         )
         self.readers.setdefault(name, []).append(port.node)
         return port

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from flodl.core.errors import FlowError
 from flodl.graph.base import GraphBase
-from flodl.graph.check import check_nodes, check_references, check_starts
+from flodl.graph.check import check_nodes, check_references, check_starts, check_traces
 from flodl.graph.ir import Plan
 from flodl.graph.keys import with_keys
 from flodl.graph.naming import suggestion
+from flodl.graph.paths import check_labels
 from flodl.graph.schedule import in_order
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def make_plan(draft: Draft, root: type[nn.Module]) -> tuple[Plan, dict[str, nn.M
         outputs = tuple((name, draft.tags[name].port) for name in draft.outputs)
     else:
         outputs = (("", draft.stream("build")),)
+    check_labels(draft.nodes.values(), tags, draft.modules)
     cells = draft.cells()
     nodes, placed = with_keys(
         draft.finished_nodes(cells),
@@ -62,6 +64,7 @@ def make_plan(draft: Draft, root: type[nn.Module]) -> tuple[Plan, dict[str, nn.M
         label=draft.label,
     )
     check_nodes(plan, draft.modules)
+    check_traces(plan, draft.modules)
     return plan, placed
 
 
@@ -76,14 +79,23 @@ def _labels(draft: Draft) -> dict[str, str]:
 
 def _check_auxiliary_inputs(draft: Draft) -> None:
     for node_id, slots in draft.modules.items():
-        graph = slots.get("")
-        if not isinstance(graph, GraphBase):
-            continue
-        bound = {ref.keyword for ref in draft.nodes[node_id].refs}
-        unbound = [name for name in graph.input_names[1:] if name not in bound]
-        if unbound:
-            raise FlowError(
-                f"build: {node_id} is a graph with inputs {', '.join(map(repr, unbound))} "
-                "that nothing is given to",
-                hint=f"bind them right after that step: .using({unbound[0]}='tag')",
-            )
+        for slot, graph in slots.items():
+            if not isinstance(graph, GraphBase):
+                continue
+            takes_refs = slot in {"", "body", "router"}
+            bound = {ref.keyword for ref in draft.nodes[node_id].refs} if takes_refs else set()
+            unbound = [name for name in graph.input_names[1:] if name not in bound]
+            if unbound:
+                raise FlowError(
+                    f"build: {node_id} {slot} is a graph with inputs "
+                    f"{', '.join(map(repr, unbound))} that nothing is given to",
+                    hint=f"bind them right after that step: .using({unbound[0]}='tag')"
+                    if takes_refs
+                    else "experts, branches and conditions get the stream alone",
+                )
+            if slot and graph.output_names:
+                raise FlowError(
+                    f"build: {node_id} {slot} is a graph that returns a dictionary of "
+                    f"{', '.join(graph.output_names)}; a stream is one value",
+                    hint="wrap it in a function that picks one",
+                )

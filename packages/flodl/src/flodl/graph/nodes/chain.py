@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from flodl.graph.nodes.base import Construct, Writer, call, joined, literal
+from flodl.graph.nodes.schema import Schema, either, optional, text, whole
 
 if TYPE_CHECKING:
-    from flodl.graph.ir import Node
+    from flodl.graph.ir import Attr, Node
 
 
 class ModuleCall(Construct):
     """``module(stream)``, with references; ``out`` picks from a tuple or dictionary."""
 
     op = "module"
+    schema: ClassVar[Schema] = {"out": optional(either(whole, text))}
+
+    def slots(self, attrs: Mapping[str, Attr]) -> list[str]:  # noqa: ARG002
+        """Return the only slot, without a name."""
+        return [""]
 
     def emit(self, node: Node, out: Writer) -> None:
         """Write one call."""

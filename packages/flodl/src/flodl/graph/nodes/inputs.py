@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flodl.graph.nodes.base import Construct, Writer
+from flodl.graph.nodes.schema import Schema, text
 
 if TYPE_CHECKING:
     from flodl.graph.ir import Node
@@ -14,6 +15,7 @@ class Input(Construct):
     """An argument; its value already stands in a variable."""
 
     op = "input"
+    schema: ClassVar[Schema] = {"name": text}
 
     def emit(self, node: Node, out: Writer) -> None:
         """Write nothing."""

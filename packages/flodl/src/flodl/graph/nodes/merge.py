@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
 from flodl.graph.nodes.base import Construct, Writer, joined, literal
+from flodl.graph.nodes.schema import Schema, among, optional, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
-    from flodl.graph.ir import Node
+    from flodl.graph.ir import Attr, Node
 
 
 class MergeOp(StrEnum):
@@ -36,6 +39,11 @@ class Merge(Construct):
     """One of ``MergeOp``, or a module on the list of streams."""
 
     op = "merge"
+    schema: ClassVar[Schema] = {"kind": among("module", *MergeOp), "dim": optional(whole)}
+
+    def slots(self, attrs: Mapping[str, Attr]) -> list[str]:
+        """Return the slot of the module on the list, if there is one."""
+        return [""] if attrs["kind"] == "module" else []
 
     def emit(self, node: Node, out: Writer) -> None:
         """Write one expression."""

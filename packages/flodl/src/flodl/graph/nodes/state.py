@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
 from flodl.core.errors import NodeError, StateShapeError
+from flodl.graph.ir import CellStart
 from flodl.graph.nodes.base import Construct, Writer, literal
+from flodl.graph.nodes.schema import Schema, among, sizes, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,7 @@ class StateRead(Construct):
     """The stored value of a cell; before there is one, its start."""
 
     op = "state_read"
+    schema: ClassVar[Schema] = {"cell": text, "start": among(*CellStart), "shape": sizes}
 
     def emit(self, node: Node, out: Writer) -> None:
         """Write one read."""

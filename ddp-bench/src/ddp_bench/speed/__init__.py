@@ -1,0 +1,1 @@
+"""The speed suite: ten models, each as plain torch and as a graph."""

@@ -1,0 +1,7 @@
+"""Part of Graph for training in its own words, and the protocol that distributed code fills."""
+
+from flodl.graph.stepping.part import Stepping as Stepping
+from flodl.graph.stepping.protocols import LossContext as LossContext
+from flodl.graph.stepping.protocols import Stepper as Stepper
+
+__all__ = ["LossContext", "Stepper", "Stepping"]

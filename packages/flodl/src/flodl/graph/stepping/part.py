@@ -1,0 +1,214 @@
+"""Part of Graph: a training loop in the graph's own words, on one device or through a binding."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flodl.core.errors import ConfigError, GraphInputError, StepContractError
+from flodl.graph.state import StateControl
+from flodl.graph.stepping.local import LocalStepper
+from flodl.graph.stepping.protocols import LossFunction, RateSchedule, Stepper
+
+if TYPE_CHECKING:
+    import torch
+
+    from flodl.graph.stepping.protocols import NamedBatch, NamedLoader, OptimizerFactory
+
+
+class Training:
+    """What a graph's training loop was told; the graph's methods fill it."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self.stepper = stepper
+        self.scheduler: RateSchedule | None = None
+        self.rate: float | None = None
+        self.scale = 1.0
+        self.step_number = 0
+        self.fields: dict[str, str] = {}
+        self.targets: tuple[str, ...] = ()
+        self.loss: LossFunction | None = None
+
+    def rate_of(self, initial: float) -> float:
+        """Return the learning rate of this step for a group that began with another."""
+        if self.scheduler is not None:
+            return self.scheduler.lr(self.step_number) * self.scale
+        return (initial if self.rate is None else self.rate) * self.scale
+
+
+class Stepping(StateControl):
+    """Trains without another object.
+
+    A whole loop is:
+
+        model.set_optimizer(lambda params: torch.optim.AdamW(params, lr=1e-3))
+        model.set_data_loader(loader, "image")
+        for batch in model.epoch(0):
+            loss = loss_function(model.forward_batch(batch), batch["label"])
+            loss.backward()
+            model.step()
+    """
+
+    def set_optimizer(self, factory: OptimizerFactory) -> None:
+        """Make the optimizer; ``factory`` gets the list of parameters."""
+        self._training().stepper.set_optimizer(factory)
+
+    def set_scheduler(self, scheduler: RateSchedule | None) -> None:
+        """Take the learning rate of each step from a scheduler; ``None`` ends that."""
+        self._training().scheduler = scheduler
+
+    def set_lr_scale(self, factor: float) -> None:
+        """Multiply every learning rate by a factor."""
+        self._training().scale = factor
+
+    def set_lr(self, rate: float) -> None:
+        """Use one learning rate from now on, and no scheduler."""
+        training = self._training()
+        training.rate, training.scheduler = rate, None
+
+    @property
+    def training_step(self) -> int:
+        """How many optimizer steps were made."""
+        return self._training().step_number
+
+    def step(self) -> None:
+        """Apply the gradients: learning rate, optimizer step, gradients cleared, state detached.
+
+        Raises:
+            StepContractError: There is no optimizer, or no gradient.
+        """
+        training = self._training()
+        training.stepper.step(training.rate_of)
+        training.step_number += 1
+        self.end_step()
+
+    def set_data_loader(self, loader: NamedLoader, primary: str) -> None:
+        """Take batches from a loader.
+
+        The field ``primary`` is the first input; further inputs get the fields of their names;
+        all others are targets.
+
+        Raises:
+            GraphInputError: An input has no field.
+            ConfigError: There is no field ``primary``.
+        """
+        names = loader.names
+        if primary not in names:
+            raise ConfigError(
+                f"set_data_loader(…, {primary!r}): no such field; there are {', '.join(names)}"
+            )
+        entry, *others = self.input_names
+        missing = [name for name in others if name not in names]
+        if missing:
+            raise GraphInputError(
+                f"set_data_loader: nothing is given to {', '.join(map(repr, missing))}; "
+                f"the batches have {', '.join(names)}",
+                hint="name the fields of the data set like the inputs of the graph",
+            )
+        training = self._training()
+        training.fields = {entry: primary, **{name: name for name in others}}
+        used = set(training.fields.values())
+        training.targets = tuple(name for name in names if name not in used)
+        training.stepper.set_data_loader(loader)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Fields of a batch that are no inputs."""
+        return self._training().targets
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """Return the batches of an epoch, counted from 0; the iterator has a length.
+
+        Raises:
+            StepContractError: There is no loader.
+        """
+        return self._training().stepper.epoch(number)
+
+    def forward_batch(self, batch: NamedBatch) -> Any:
+        """Return the output for a batch, or its loss when ``set_loss_fn`` was called.
+
+        Raises:
+            StepContractError: ``set_data_loader`` was not called, so fields have no meaning yet.
+        """
+        training = self._training()
+        if not training.fields:
+            raise StepContractError(
+                "forward_batch(): which field is the input is not known",
+                hint="call set_data_loader(loader, 'name') before",
+            )
+        output = training.stepper.forward(batch, training.fields)
+        if training.loss is None:
+            return output
+        if _wants_context(training.loss):
+            return training.loss(output, batch, training.stepper.context(batch, output))
+        return training.loss(output, batch)
+
+    def set_loss_fn(self, loss: LossFunction | None) -> None:
+        """Make ``forward_batch`` return ``loss(output, batch)``, or ``loss(output, batch, ctx)``.
+
+        ``ctx`` is a ``LossContext``, with the values of tags and traces.
+        """
+        self._training().loss = loss
+
+    def bind_stepper(self, stepper: Stepper) -> None:
+        """Run steps through another stepper, as the distributed package does.
+
+        Raises:
+            StepContractError: Optimizer or data are set already.
+        """
+        if self.flodl_training is not None:
+            raise StepContractError(
+                "bind_stepper(): steps were set up already",
+                hint="bind before set_optimizer() and set_data_loader()",
+            )
+        self.flodl_training = Training(stepper)
+
+    @property
+    def world_size(self) -> int:
+        """How many devices take part; 1 without a binding."""
+        return self._training().stepper.world_size
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether more than one device takes part."""
+        return self.world_size > 1
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """Devices of a binding; empty without one."""
+        return self._training().stepper.devices
+
+    @property
+    def throughput(self) -> tuple[float, ...]:
+        """Samples per millisecond of each device of a binding; empty without one."""
+        return self._training().stepper.throughput
+
+    @property
+    def chunk_ratios(self) -> tuple[float, ...]:
+        """Share of each batch for each device of a binding; empty without one."""
+        return self._training().stepper.chunk_ratios
+
+    @property
+    def shard_sizes(self) -> tuple[int, ...]:
+        """Rows of the last batch on each device of a binding; empty without one."""
+        return self._training().stepper.shard_sizes
+
+    def _training(self) -> Training:
+        if self.flodl_training is None:
+            self.flodl_training = Training(LocalStepper(self))
+        training: Training = self.flodl_training
+        return training
+
+
+def _wants_context(loss: LossFunction) -> bool:
+    parameters: Sequence[inspect.Parameter] = list(inspect.signature(loss).parameters.values())
+    positional = {
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    }
+    needed = [item for item in parameters if item.kind in positional]
+    return any(item.name == "ctx" for item in parameters) or (
+        len([item for item in needed if item.default is inspect.Parameter.empty]) >= 3
+    )

@@ -1,0 +1,1 @@
+"""Pictures and tables of graphs: text in the end, made of a scene that knows no format."""

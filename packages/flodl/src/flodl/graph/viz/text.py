@@ -1,0 +1,41 @@
+"""Short texts for pictures and tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flodl.graph.ir import Node
+
+
+def count_text(count: int) -> str:
+    """Return a count as people read it: ``24``, ``1.2K``, ``3.1M``."""
+    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if count >= size:
+            return f"{count / size:.1f}{unit}"
+    return str(count)
+
+
+def time_text(seconds: float) -> str:
+    """Return a duration of a node: ``12 µs``, ``1.24 ms``, ``1.50 s``."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def describe_node(node: Node) -> str:
+    """Return what a construct does, in a few words."""
+    match node.op:
+        case "loop":
+            kind, most, mode = node.attr("kind"), node.attr("n"), node.attr("mode")
+            how = "" if mode == "auto" else f" {mode}"
+            return f"loop \u00d7{most}" if kind == "for" else f"{kind} ≤ {most}{how}"
+        case "map":
+            n, batched = node.attr("n"), " batched" if node.attr("batched") else ""
+            return f"map {node.attr('kind')}{f' {n}' if n else ''}{batched}"
+        case "switch":
+            mode = node.attr("mode")
+            how = "per sample" if node.attr("per_sample") else "" if mode == "auto" else str(mode)
+            return f"switch {how}".strip()
+        case _:
+            return node.op

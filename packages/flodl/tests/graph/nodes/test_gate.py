@@ -1,0 +1,78 @@
+import pytest
+import torch
+from torch import nn
+
+from flodl.graph import FlowBuilder, NodeError
+from flodl.nn import SigmoidRouter, SoftmaxRouter
+
+
+def gated(router, n=3, dim=4):
+    return FlowBuilder().gate(router, [nn.Linear(dim, 5) for _ in range(n)]).tag("gate").build()
+
+
+@pytest.mark.parametrize("router", [SoftmaxRouter, SigmoidRouter])
+def test_output_is_the_weighted_sum_of_all_experts(router):
+    graph, x = gated(router(4, 3)), torch.randn(2, 4)
+    gate = graph.get_submodule("gate")
+    weights = gate.router(x)
+    stacked = torch.stack([expert(x) for expert in gate.experts.children()], dim=1)
+    expected = (weights.unsqueeze(-1) * stacked).sum(1)
+    assert torch.equal(graph(x), expected)
+    parameters = list(graph.parameters())
+    ours = torch.autograd.grad(graph(x).sum(), parameters)
+    assert all(map(torch.equal, ours, torch.autograd.grad(expected.sum(), parameters)))
+
+
+@pytest.mark.parametrize("rest", [(4,), (3, 4), (3, 6, 4)], ids=str)
+def test_one_weight_a_sample_spreads_over_any_shape(rest):
+    x = torch.randn(2, *rest)
+    graph = gated(lambda x: torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]))
+    experts = list(graph.get_submodule("gate.experts").children())
+    assert torch.allclose(
+        graph(x), torch.stack([experts[0](x[0]), 2 * experts[2](x[1])]), atol=1e-6
+    )
+
+
+def test_one_weight_a_token_spreads_over_features():
+    x = torch.randn(2, 3, 4)
+    graph = gated(SoftmaxRouter(4, 3))
+    flat = graph(x.reshape(6, 4)).reshape(2, 3, 5)
+    assert torch.allclose(graph(x), flat, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (
+            torch.ones(2, 2),
+            r"weights of shape \[2, 2\] for 3 experts .* \[2, 5\], \[2, 5\], \[2, 5\]",
+        ),
+        (torch.ones(7, 3), r"weights of shape \[7, 3\]"),
+        (torch.ones(2, 5, 1, 3), r"weights of shape \[2, 5, 1, 3\]"),
+        (torch.tensor(1.0), r"weights of shape \[\]"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(weights, message):
+    with pytest.raises(NodeError, match=message):
+        gated(lambda x: weights)(torch.randn(2, 4))
+
+
+def test_experts_of_different_shapes_are_refused():
+    graph = FlowBuilder().gate(SoftmaxRouter(4, 2), [nn.Linear(4, 5), nn.Linear(4, 6)]).build()
+    with pytest.raises(NodeError, match=r"\[2, 5\], \[2, 6\]\nhint: the router returns"):
+        graph(torch.randn(2, 4))
+
+
+def test_references_go_to_the_router_alone():
+    flow = FlowBuilder().tag("x").gate(SoftmaxRouter(4, 2), [nn.Identity(), nn.Identity()])
+    graph, x = flow.using("x").build(), torch.randn(2, 4)
+    assert "refs={'x'" in graph.code
+    router = graph.get_submodule("gate_1.router")
+    expected = (router(2 * x).unsqueeze(-1) * torch.stack([x, x], 1)).sum(1)
+    assert torch.equal(graph(x), expected)
+
+
+def test_gradients_agree_with_finite_differences():
+    graph = gated(SoftmaxRouter(4, 3)).double()
+    x = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(graph, (x,))
