@@ -107,9 +107,9 @@ def test_a_snapshot_without_extras_has_none(trained):
 
 @pytest.mark.cuda
 def test_without_room_for_a_copy_the_training_stream_waits(trained, monkeypatch):
-    from flodl.engine import background
+    from flodl.checkpoint import snapshot as module
 
-    monkeypatch.setattr(background, "_free_bytes", lambda device: 0)
+    monkeypatch.setattr(module, "_free_bytes", lambda device: 0)
     model = nn.Linear(512, 512).cuda()
     expected = model.weight.detach().cpu().clone()
     snapshot = snapshot_cpu(model)

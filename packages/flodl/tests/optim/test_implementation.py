@@ -102,6 +102,22 @@ def test_sparse_gradients_are_left_to_torchs_default():
     assert optimizer.param_groups[0]["fused"] is None
 
 
+def test_a_loaded_state_is_not_shared_with_the_optimizer_it_came_from(kind):
+    model = nn.Linear(4, 4)
+    optimizer = kind(model, lr=0.1)
+    model(torch.ones(1, 4)).square().sum().backward()
+    optimizer.step()
+    loaded = kind(nn.Linear(4, 4), lr=0.5)
+    loaded.load_state_dict(optimizer.state_dict())
+    kept = [
+        {name: value.clone() for name, value in state.items() if isinstance(value, torch.Tensor)}
+        for state in loaded.state.values()
+    ]
+    optimizer.step()
+    for state, before in zip(loaded.state.values(), kept, strict=True):
+        assert all(torch.equal(state[name], value) for name, value in before.items())
+
+
 @pytest.mark.cuda
 def test_a_state_made_on_the_cpu_goes_on_fused(kind):
     torch.manual_seed(0)

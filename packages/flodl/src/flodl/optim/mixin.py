@@ -154,13 +154,15 @@ class OptimizerMixin(_Base):
 
         Fused, foreach and capturable say how this machine computes, not what was trained; torch
         would take them over from the machine that saved. A rate that is a tensor stays the same
-        tensor.
+        tensor. The state is this optimizer's own: torch would share tensors with ``state_dict``,
+        and so with the optimizer that it came from.
         """
         own = [
             {key: group[key] for key in (*IMPLEMENTATION_FLAGS, "lr") if key in group}
             for group in self.param_groups
         ]
         super().load_state_dict(state_dict)
+        self._own_state(state_dict)
         for group, kept in zip(self.param_groups, own, strict=True):
             rate = kept.pop("lr")
             if isinstance(rate, Tensor):
@@ -172,6 +174,13 @@ class OptimizerMixin(_Base):
             group.update(kept)
         for group in self.param_groups:
             place_state(self, group)
+
+    def _own_state(self, loaded: dict[str, Any]) -> None:
+        theirs = {id(value) for entry in loaded["state"].values() for value in entry.values()}
+        for entry in self.state.values():
+            for key, value in entry.items():
+                if isinstance(value, Tensor) and id(value) in theirs:
+                    entry[key] = value.clone()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_left_open": self._left_open}
