@@ -1,21 +1,26 @@
-"""Data tests run without a network and without the caller's data settings."""
+"""Data tests reach this machine only, and run without the caller's data settings."""
 
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise AssertionError("a data test opened a socket")
+    connect = socket.socket.connect
 
-    monkeypatch.setattr(socket.socket, "connect", refuse)
+    def local_only(self: socket.socket, address: Any) -> None:
+        if self.family != socket.AF_UNIX and address[0] != "127.0.0.1":
+            raise AssertionError(f"a data test connected to {address}")
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", local_only)
 
 
 @pytest.fixture(autouse=True)
 def no_data_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FLODL_DATA_PATH", "FLODL_DATA_SOURCE", "XDG_CACHE_HOME"):
+    for name in ("FLODL_DATA_PATH", "FLODL_DATA_SOURCE", "FLODL_OFFLINE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -206,13 +206,13 @@ def test_an_error_on_sample_zero_is_seen_when_the_loader_is_built() -> None:
 def test_the_summary_is_logged_once() -> None:
     loader = DataLoader(in_memory(1000), batch_size=64)
     assert loader.summary() == (
-        "1000 samples in memory (16 KB), 15 batches of 64 to cpu, partial batch dropped, "
-        "order: seed 42, loaded in the caller's thread"
+        "1000 samples (16 KB) resident on cpu: the data are tensors in memory; 15 batches of 64, "
+        "partial batch dropped, order: seed 42, loaded in the caller's thread"
     )
     fetched = DataLoader(Fetched(10), batch_size=3, drop_last=False, shuffle=False)
     assert fetched.summary() == (
-        "10 samples fetched (160 B), 4 batches of 3 to cpu, partial batch kept, "
-        "order: SequentialSampler, loaded 2 ahead"
+        "10 samples (160 B) streamed to cpu: samples may differ from read to read, as the set has "
+        "no is_fixed; 4 batches of 3, partial batch kept, order: SequentialSampler, loaded 2 ahead"
     )
 
 

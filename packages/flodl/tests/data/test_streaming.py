@@ -8,7 +8,7 @@ import torch
 
 from flodl.core.errors import ConfigError, DataWorkerError, SampleError
 from flodl.data import Batch, DataLoader, TensorDataSet
-from flodl.data.streaming import FetchSource, Lookahead
+from flodl.data.streaming import FetchSource
 
 
 class Numbers:
@@ -104,38 +104,6 @@ def test_dict_batches_may_change_the_order_of_their_keys() -> None:
         "x": [0, 1],
         "y": [0, 10],
     }
-
-
-def test_an_interrupt_while_waiting_loses_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    epoch = DataLoader(Numbers(3), batch_size=1, shuffle=False, prefetch=2).epoch(0)
-    assert next(epoch)[0].item() == 0
-    lookahead = epoch._lookahead
-    assert lookahead is not None
-    pending = lookahead._pending[0]
-
-    def interrupted() -> Batch:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pending, "result", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            next(epoch)
-    assert [batch[0].item() for batch in epoch] == [1, 2]
-
-
-def test_lookahead_hands_out_in_order_and_ends_its_thread() -> None:
-    before = threading.active_count()
-    loaded: list[int] = []
-
-    def load(number: int) -> Batch:
-        loaded.append(number)
-        return Batch([torch.tensor([number])])
-
-    ahead = Lookahead(load, range(5), depth=2)
-    assert [ahead.take(number)[0].item() for number in range(5)] == [0, 1, 2, 3, 4]
-    assert loaded == [0, 1, 2, 3, 4]
-    ahead.close(wait=True)
-    assert threading.active_count() == before
 
 
 def test_keys_of_batches_win_over_declared_names() -> None:

@@ -1,6 +1,7 @@
 """Every Python block of the README and of the documentation runs."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ def blocks():
 @pytest.mark.parametrize(("page", "match"), list(blocks()))
 def test_example_runs(page, match, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["example"])
     line = page.read_text()[: match.start(1)].count("\n")
     source = "\n" * line + match[1]
     exec(compile(source, str(page), "exec"), {"__name__": "example"})

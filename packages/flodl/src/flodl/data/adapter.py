@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,8 +23,12 @@ from flodl.data.dataset import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from flodl.data.assembly import Empty
     from flodl.data.dataset import AnyDataSet, BatchDataSet
 
+_NUMBERS: tuple[set[type], ...] = ({int}, {float})
+HELD_SAMPLES = 64
+HELD_BYTES = 1 << 18
 _ONE_LAYOUT = "give every sample the same shapes and dtypes, or form batches in get_batch(indices)"
 
 
@@ -54,12 +59,16 @@ class SampleLayout:
             dtypes=tuple(tensor.dtype for tensor in tensors),
         )
 
-    def values_of(self, sample: object, index: int) -> list[object]:
+    def values_of(self, sample: object, index: int) -> Sequence[object]:
         """Return the values of another sample, in the order of this layout.
 
         Raises:
             SampleError: It holds other names or another number of values.
         """
+        if type(sample) is tuple and not self.is_named and len(sample) == len(self.names):
+            return sample
+        if type(sample) is dict and self.is_named and tuple(sample) == self.names:
+            return tuple(sample.values())
         names, values = fields_of(sample)
         if not self.is_named and names is None and len(values) == len(self.names):
             return values
@@ -69,6 +78,39 @@ class SampleLayout:
         found = f"{len(values)} tensors" if names is None else f"the names {sorted(names)}"
         wanted = f"names {sorted(self.names)}" if self.is_named else f"{len(self.names)} tensors"
         raise SampleError(f"sample {index} has {found}: sample 0 has {wanted}", hint=_ONE_LAYOUT)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one sample."""
+        sizes = zip(self.shapes, self.dtypes, strict=True)
+        return sum(shape.numel() * dtype.itemsize for shape, dtype in sizes)
+
+    def stacked(
+        self,
+        samples: Sequence[Sequence[object]],
+        indices: Sequence[int],
+        position: int,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        """Return the values at one position of several samples as one tensor, ``out`` if given.
+
+        Raises:
+            SampleError: One is no tensor, or has another shape or dtype than that of sample 0.
+        """
+        values = [sample[position] for sample in samples]
+        form = (self.shapes[position], self.dtypes[position])
+        if set(map(type, values)) in _NUMBERS:
+            numbers = torch.tensor(values)  # at once: a tensor for each costs more than the sample
+            if (numbers.shape[1:], numbers.dtype) == form:
+                return numbers if out is None else out.copy_(numbers)
+        tensors = [
+            value if isinstance(value, Tensor) else _field(value, index, position)
+            for index, value in zip(indices, values, strict=True)
+        ]
+        if {(tensor.shape, tensor.dtype) for tensor in tensors} != {form}:
+            for index, tensor in zip(indices, tensors, strict=True):
+                self.check(tensor, index, position)
+        return torch.stack(tensors) if out is None else torch.stack(tensors, out=out)
 
     def check(self, tensor: Tensor, index: int, position: int) -> None:
         """Raise ``SampleError`` unless a tensor of sample ``index`` fits the layout."""
@@ -91,11 +133,15 @@ def _field(value: object, index: int, position: int) -> Tensor:
         ) from error
 
 
+def _new(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
 class DataSetAdapter:
     """Batches of a data set that gives samples one at a time.
 
     Output tensors are allocated once per batch from the layout of sample 0, and samples are
-    copied in and dropped one by one: the peak is one batch and one sample.
+    copied in as they come: the peak is one batch and one sample, or 256 KiB of small ones.
 
     Args:
         dataset: Anything with ``__len__`` and ``get``, ``__getitem__`` or ``__getitems__``.
@@ -129,18 +175,26 @@ class DataSetAdapter:
 
     def get_batch(self, indices: Tensor | Sequence[int]) -> tuple[Tensor, ...]:
         """Return the given samples stacked, one row each."""
+        return self.stacked(indices, _new)
+
+    def stacked(self, indices: Tensor | Sequence[int], empty: Empty) -> tuple[Tensor, ...]:
+        """Return the given samples stacked in memory that ``empty`` makes."""
         wanted = check_indices(indices, self._length).tolist()
         layout = self.layout
         parts = tuple(
-            torch.empty((len(wanted), *shape), dtype=dtype)
+            empty((len(wanted), *shape), dtype)
             for shape, dtype in zip(layout.shapes, layout.dtypes, strict=True)
         )
-        rows = [part.unbind(0) for part in parts]
-        for row, (index, sample) in enumerate(zip(wanted, self._samples(wanted), strict=True)):
-            for position, value in enumerate(layout.values_of(sample, index)):
-                tensor = _field(value, index, position)
-                layout.check(tensor, index, position)
-                rows[position][row].copy_(tensor)
+        samples = iter(self._samples(wanted))
+        step = max(1, min(HELD_SAMPLES, HELD_BYTES // max(1, layout.n_bytes)))
+        for first in range(0, len(wanted), step):
+            indices = wanted[first : first + step]
+            values = [
+                layout.values_of(sample, index)
+                for index, sample in zip(indices, itertools.islice(samples, step), strict=True)
+            ]
+            for position, part in enumerate(parts):
+                layout.stacked(values, indices, position, part[first : first + len(indices)])
         return parts
 
     def _samples(self, wanted: list[int]) -> Iterable[object]:

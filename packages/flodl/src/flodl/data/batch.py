@@ -59,7 +59,16 @@ class Batch:
         SampleError: A tensor without rows, or rows that differ in number.
     """
 
-    __slots__ = ("_names", "_static", "_tensors", "epoch", "index", "is_static")
+    __slots__ = (
+        "_names",
+        "_static",
+        "_tensors",
+        "epoch",
+        "index",
+        "is_static",
+        "lease_id",
+        "ranges",
+    )
 
     def __init__(
         self,
@@ -79,6 +88,10 @@ class Batch:
         self.epoch = epoch
         self.index = index
         self.is_static = is_static
+        self.lease_id: int | None = None
+        """Lease that the batch is part of, if it was leased."""
+        self.ranges: tuple[tuple[int, int], ...] = ()
+        """Positions in the order of the epoch that a leased batch covers, half-open."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -163,7 +176,7 @@ class Batch:
         return self._rebuilt(tensors, is_static=self.is_static and shares)
 
     def _rebuilt(self, tensors: tuple[Tensor, ...], *, is_static: bool) -> Batch:
-        return Batch(
+        batch = Batch(
             tensors,
             self._names,
             epoch=self.epoch,
@@ -171,6 +184,8 @@ class Batch:
             static=self._static,
             is_static=is_static,
         )
+        batch.lease_id, batch.ranges = self.lease_id, self.ranges
+        return batch
 
     def __repr__(self) -> str:
         parts = ", ".join(

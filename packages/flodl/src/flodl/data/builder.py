@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from flodl.data.config import BatchTransform
+    from flodl.data.config import BatchTransform, Collate, WorkerMode
     from flodl.data.loader import DataLoader
     from flodl.data.sampler import AnySampler
 
@@ -75,6 +75,56 @@ class DataLoaderBuilder:
     def prefetch(self, depth: int) -> DataLoaderBuilder:
         """Set how many batches a background thread loads ahead."""
         self._options["prefetch"] = depth
+        return self
+
+    def collate(self, collate: Collate) -> DataLoaderBuilder:
+        """Set what forms a batch of a list of samples, in place of stacking."""
+        self._options["collate"] = collate
+        return self
+
+    def resident(self, resident: bool = True) -> DataLoaderBuilder:
+        """Set whether the whole set is held on the device, in place of deciding by memory."""
+        self._options["resident"] = resident
+        return self
+
+    def streaming(self, streaming: bool = True) -> DataLoaderBuilder:
+        """Set whether batches are fetched in any case."""
+        self._options["streaming"] = streaming
+        return self
+
+    def vram_max_usage(self, share: float) -> DataLoaderBuilder:
+        """Set which share of a GPU's memory may be used at all."""
+        self._options["vram_max_usage"] = share
+        return self
+
+    def activation_reserve(self, n_bytes: int) -> DataLoaderBuilder:
+        """Set the bytes that batches loaded ahead leave to a training step."""
+        self._options["activation_reserve"] = n_bytes
+        return self
+
+    def workers(self, count: int) -> DataLoaderBuilder:
+        """Set how many threads or processes load ahead."""
+        self._options["workers"] = count
+        return self
+
+    def worker_mode(self, mode: WorkerMode) -> DataLoaderBuilder:
+        """Set whether batches are read in threads or in child processes."""
+        self._options["worker_mode"] = mode
+        return self
+
+    def timeout(self, seconds: float) -> DataLoaderBuilder:
+        """Set how long one batch may take."""
+        self._options["timeout"] = seconds
+        return self
+
+    def pin(self, pin: bool = True) -> DataLoaderBuilder:
+        """Set whether batches on the CPU are page-locked."""
+        self._options["pin"] = pin
+        return self
+
+    def max_pinned_bytes(self, n_bytes: int) -> DataLoaderBuilder:
+        """Set how much page-locked memory copies under way may take."""
+        self._options["max_pinned_bytes"] = n_bytes
         return self
 
     def build(self) -> DataLoader:

@@ -19,6 +19,7 @@ from flodl.data.dataset import (
     declared_names,
     fields_of,
     in_memory_tensors,
+    is_fixed,
     item_reader,
 )
 from flodl.data.sampler import seeded_permutation
@@ -65,6 +66,11 @@ class Reindexed(ABC):
 
     @abstractmethod
     def __len__(self) -> int: ...
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every read of a sample gives the same values."""
+        return is_fixed(self.base)
 
     @abstractmethod
     def base_indices(self, indices: Tensor) -> Tensor:
@@ -139,10 +145,16 @@ class Concat:
         self.names = names[0]
         self._parts = [as_batch_dataset(dataset) for dataset in datasets]
         self._items = [item_reader(dataset) for dataset in datasets]
+        self._is_fixed = all(is_fixed(dataset) for dataset in datasets)
         self._ends = torch.tensor([len(part) for part in self._parts]).cumsum(0)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every read of a sample gives the same values."""
+        return self._is_fixed
 
     def get(self, index: int) -> Any:
         """Return sample ``index``; raise ``IndexError`` outside ``[0, len)``."""

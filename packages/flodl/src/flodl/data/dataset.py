@@ -30,7 +30,10 @@ class DataSet(Protocol):
 
     A sample is a tensor, a sequence of tensors, or a dict whose keys name them; numpy arrays and
     plain numbers are taken too. All samples have the same shapes and dtypes. ``get`` is called
-    from a background thread when batches are loaded ahead.
+    from background threads when batches are loaded ahead.
+
+    A set with ``is_fixed = True`` says that every read of a sample gives the same values, so that a
+    loader may read it once and keep it on its device.
     """
 
     def __len__(self) -> int: ...
@@ -43,7 +46,8 @@ class DataSet(Protocol):
 class BatchDataSet(Protocol):
     """Whole batches at once, for sources that are faster in bulk.
 
-    ``get_batch`` is called from a background thread when batches are loaded ahead.
+    ``get_batch`` is called from background threads when batches are loaded ahead. ``is_fixed`` is
+    that of ``DataSet``.
     """
 
     def __len__(self) -> int: ...
@@ -88,6 +92,14 @@ def declared_names(dataset: object) -> tuple[str, ...] | None:
     """Return the ``names`` that a data set has as a list or tuple, or ``None``."""
     names = getattr(dataset, "names", None)
     return tuple(names) if isinstance(names, list | tuple) else None
+
+
+def is_fixed(dataset: object) -> bool:
+    """Return whether a data set says that every read of a sample gives the same values.
+
+    Only such a set may be read once and kept: one that augments at random would lose that.
+    """
+    return getattr(dataset, "is_fixed", False) is True
 
 
 def check_indices(indices: Tensor | Sequence[int], length: int) -> Tensor:
@@ -146,6 +158,8 @@ class InMemoryDataSet(ABC):
     Loaders gather from ``tensors`` directly and never call ``get`` or ``get_batch``: a subclass
     says what its tensors are and may not change how samples are read.
     """
+
+    is_fixed = True
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from flodl.core.errors import DataWorkerError, StaleIteratorError
-from flodl.data.streaming import Lookahead
+from flodl.core.errors import DataStallError, StaleIteratorError
+from flodl.data.partition import Range, Ranges, Split, cut, length, select, subtract
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flodl.data.batch import Batch
-
-
-class Source(Protocol):
-    """Where batches come from."""
-
-    is_in_memory: bool
-    count: int
-    names: tuple[str, ...]
-    sample_bytes: int
-
-    def place(self, order: Tensor) -> Tensor:
-        """Return the order of an epoch in the terms of ``gather``."""
-        ...
-
-    def gather(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Return the tensors of one batch."""
-        ...
+    from flodl.data.feed import Feed
 
 
 def batch_count(samples: int, batch_size: int, *, drop_last: bool) -> int:
@@ -38,41 +22,73 @@ def batch_count(samples: int, batch_size: int, *, drop_last: bool) -> int:
     return samples // batch_size if drop_last else -(-samples // batch_size)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpochPlan:
+    """Which part of an epoch is whose, and in batches of how many samples.
+
+    ``pending`` are the positions of the order that were open when this plan was made: all of them,
+    or those that a resumed run had left.
+    """
+
+    pending: Ranges
+    split: Split
+    batch_size: int
+    drop_last: bool
+
+    def part(self, rank: int | None = None) -> Ranges:
+        """Return the positions of one rank, in its order; this one's by default."""
+        return self.split.ranges(
+            self.pending, batch_size=self.batch_size, drop_last=self.drop_last, rank=rank
+        )
+
+    def batches(self, part: Ranges) -> int:
+        """Return how many batches a part makes."""
+        return batch_count(length(part), self.batch_size, drop_last=self.drop_last)
+
+    def left(self, taken: dict[int, int]) -> Ranges:
+        """Return the open positions after ranks took so many batches each."""
+        gone: list[Range] = []
+        for rank, count in taken.items():
+            part = self.part(rank)
+            samples = min(count, self.batches(part)) * self.batch_size
+            gone += cut(part, 0, samples)
+        return subtract(self.pending, gone)
+
+
 @dataclass(kw_only=True, slots=True)
 class EpochProgress:
-    """The order of one epoch, and how much of it the consumer has taken.
+    """The order of one epoch, this rank's part of it, and how much of that was taken.
 
-    A resumed epoch starts at ``first_sample``, after ``first_batch`` batches.
+    ``first_index`` is the number of the first batch of the part: not 0 when a resumed epoch was cut
+    up anew. ``skipped`` batches of the part had been taken before.
     """
 
     epoch: int
     order: Tensor
-    batch_size: int
-    drop_last: bool
-    first_sample: int = 0
-    first_batch: int = 0
+    plan: EpochPlan
+    first_index: int = 0
+    skipped: int = 0
     taken: int = 0
 
     @property
-    def batches(self) -> int:
-        """Batches of this iteration, taken or not."""
-        left = self.order.numel() - self.first_sample
-        return batch_count(left, self.batch_size, drop_last=self.drop_last)
+    def samples(self) -> Tensor:
+        """Samples of this rank, in its order."""
+        return select(self.order, self.plan.part())
 
     @property
-    def batches_consumed(self) -> int:
-        """Batches of the epoch taken so far, before and after a resume."""
-        return self.first_batch + self.taken
+    def numbers(self) -> range:
+        """Batches of the part that this iteration has."""
+        return range(self.skipped, max(self.skipped, self.plan.batches(self.plan.part())))
 
     @property
-    def samples_consumed(self) -> int:
-        """Samples of the epoch taken so far."""
-        return min(self.first_sample + self.taken * self.batch_size, self.order.numel())
+    def batches_taken(self) -> int:
+        """Batches of the part taken so far, before and after a resume."""
+        return self.skipped + self.taken
 
     @property
     def is_complete(self) -> bool:
         """Whether every batch has been taken."""
-        return self.taken == self.batches
+        return self.taken == len(self.numbers)
 
 
 class EpochIterator:
@@ -80,71 +96,61 @@ class EpochIterator:
 
     It may be left at any point. It ends after an error, and goes stale when its loader starts
     another epoch.
+
+    Args:
+        progress: Told what was taken.
+        feed: Gives the batches.
+        abort: Called when loading hangs, to end what can be ended.
     """
 
     def __init__(
-        self,
-        progress: EpochProgress,
-        load: Callable[[int], Batch],
-        finish: Callable[[Batch], Batch] | None,
-        depth: int,
+        self, progress: EpochProgress, feed: Feed, abort: Callable[[], None] | None = None
     ) -> None:
         self._progress = progress
-        self._stop = progress.batches
-        self._next = 0
+        self._left = len(progress.numbers)
         self._is_stale = False
-        self._finish = finish
-        self._lookahead = Lookahead(load, range(self._stop), depth) if depth else None
-        self._take = load if self._lookahead is None else self._lookahead.take
+        self._feed: Feed | None = feed
+        self._abort = abort
 
     def __iter__(self) -> EpochIterator:
         return self
 
     def __len__(self) -> int:
-        return self._stop - self._next
+        return self._left
 
     def __next__(self) -> Batch:
-        number = self._next
-        if number >= self._stop:
+        if self._left == 0:
             self.close()
             raise StopIteration
-        if self._is_stale:
+        if self._is_stale or self._feed is None:
             raise StaleIteratorError(
                 f"epoch {self._progress.epoch}: this iterator ended when its loader started "
                 "another epoch",
                 hint="use one loader for each loop that runs at the same time",
             )
         try:
-            batch = self._take(number)
-            if self._finish is not None:
-                batch = self._finish(batch)
+            batch = self._feed.take()
         except Exception as error:
+            if self._abort is not None and isinstance(error, DataStallError):
+                self._abort()
             self.close()
-            raise self._failure(number, error) from error
-        self._next = self._progress.taken = number + 1
+            raise
+        assert batch is not None
+        self._left -= 1
+        self._progress.taken += 1
         return batch
-
-    def _failure(self, number: int, error: Exception) -> DataWorkerError:
-        progress = self._progress
-        start = progress.first_sample + number * progress.batch_size
-        samples = progress.order[start : start + progress.batch_size].tolist()
-        shown = ", ".join(map(str, samples[:8])) + (", ..." if len(samples) > 8 else "")
-        return DataWorkerError(
-            f"epoch {progress.epoch}, batch {progress.first_batch + number} (samples {shown}): "
-            f"{type(error).__name__}: {error}"
-        )
 
     def close(self) -> None:
         """End the iteration: no batches are left, and no background thread runs."""
-        self._stop = self._next
-        self._drop_lookahead(wait=True)
+        self._left = 0
+        self._drop_feed(wait=True)
 
     def expire(self) -> None:
         """Make every further batch raise ``StaleIteratorError``."""
         self._is_stale = True
-        self._drop_lookahead(wait=False)
+        self._drop_feed(wait=False)
 
-    def _drop_lookahead(self, *, wait: bool) -> None:
-        if self._lookahead is not None:
-            self._lookahead.close(wait=wait)
-            self._lookahead = None
+    def _drop_feed(self, *, wait: bool) -> None:
+        if self._feed is not None:
+            self._feed.close(wait=wait)
+            self._feed = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -10,30 +11,37 @@ from typing import TYPE_CHECKING, Any, Self
 from flodl.core.errors import ConfigError, DataError
 from flodl.core.units import format_bytes
 from flodl.data.adapter import as_batch_dataset
-from flodl.data.batch import Batch, check_names
 from flodl.data.builder import DataLoaderBuilder
-from flodl.data.compose import InMemoryView
-from flodl.data.config import LoaderConfig
+from flodl.data.config import LoaderConfig, split_options
+from flodl.data.delivery import Delivery
 from flodl.data.epoch import EpochIterator, batch_count
+from flodl.data.epoch_fn import EpochFnConfig, EpochFnLoader
+from flodl.data.huggingface import HfDataSet, HfStream
+from flodl.data.iterable import IterableConfig, IterableStream, TorchLoaderStream
+from flodl.data.jobs import EpochJobs
+from flodl.data.leases import LeaseFeed
+from flodl.data.partition import Split, split_of
 from flodl.data.position import Position
-from flodl.data.resident import ResidentSource
 from flodl.data.resume import LoaderState
 from flodl.data.sampler import whole_number
-from flodl.data.streaming import FetchSource
+from flodl.data.signature import dataset_signature
+from flodl.data.stream import StreamLoader
+from flodl.data.streamstate import StreamConfig
 from flodl.device import parse_device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Unpack
 
     import torch
 
-    from flodl.data.config import BatchTransform, LoaderOptions
+    from flodl.data.config import LoaderOptions
     from flodl.data.dataset import AnyDataSet, BatchDataSet
-    from flodl.data.epoch import EpochProgress, Source
-
-AUTO_PREFETCH = 2
+    from flodl.data.epoch_fn import EpochData
+    from flodl.data.iterable import Factory
+    from flodl.data.partition import Lease, Uneven
+    from flodl.data.resident import DeviceStore
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +49,8 @@ logger = logging.getLogger(__name__)
 class DataLoader:
     """Batches of a data set: ``for batch in loader.epoch(0)``.
 
-    Data sets that are tensors in memory are gathered from directly; others are read through
-    ``get_batch`` or sample by sample, by default in a background thread.
+    A set that is tensors in memory, or says that it ``is_fixed``, is held on the device when it
+    fits; others are streamed: read and moved ahead of time in a background thread.
 
     Args:
         dataset: A ``DataSet``, a ``BatchDataSet`` or any map-style data set of torch.
@@ -50,7 +58,7 @@ class DataLoader:
 
     Raises:
         ConfigError: An empty data set, an unknown option, or a value outside its range.
-        DataWorkerError: Sample 0 cannot be read.
+        DataWorkerError: Sample 0, or with a set on the device any sample, cannot be read.
 
     Examples:
         >>> import torch
@@ -63,26 +71,19 @@ class DataLoader:
 
     def __init__(self, dataset: AnyDataSet, **options: Unpack[LoaderOptions]) -> None:
         config = LoaderConfig.from_options(options)
-        batches = as_batch_dataset(dataset)
-        self._length = len(batches)
+        self._length = len(as_batch_dataset(dataset))
         if not self._length:
             raise ConfigError("the data set is empty: a loader needs one sample or more")
         self._config = config
+        self._dataset = dataset
         self._device = parse_device(config.device)
-        self._source = _source_of(dataset, batches)
-        self._names = check_names(config.names or self._source.names, self._source.count)
         self._position = Position(config, self._length)
-        self._depth = config.prefetch
-        self._iterator: weakref.ref[EpochIterator] | None = None
+        self._delivery = Delivery(dataset, config, self._device, self.num_batches)
+        self._running: weakref.ref[EpochIterator | LeaseFeed] | None = None
+        self._leases: LeaseFeed | None = None
         self._is_closed = False
         logger.info("%s", self.summary())
-        if not self.num_batches:
-            logger.warning(
-                "batch_size=%d is more than the %d samples of an epoch and drop_last is on: epochs "
-                "have no batches; use a smaller batch_size or drop_last=False",
-                config.batch_size,
-                self.num_samples,
-            )
+        self._warn_if_empty()
 
     @classmethod
     def from_dataset(cls, dataset: AnyDataSet) -> DataLoaderBuilder:
@@ -102,6 +103,80 @@ class DataLoader:
             )
         return cls.from_dataset(dataset)
 
+    @classmethod
+    def from_iterable(
+        cls, factory: Factory, batch_size: int, shuffle_buffer: int = 0, **options: Any
+    ) -> StreamLoader:
+        """Return a loader of samples that can only be read one after the other.
+
+        Args:
+            factory: A function that returns a new iterable for each epoch, or an object that can be
+                iterated over in each, such as an ``IterableDataset`` of torch or a ``TarStream``.
+            batch_size: Rows of a batch.
+            shuffle_buffer: Samples held back from which the next one is drawn.
+            options: Other fields of ``IterableConfig`` and ``StreamConfig``.
+
+        Raises:
+            ConfigError: An unknown option, or a value outside its range.
+        """
+        given = {"batch_size": batch_size, "shuffle_buffer": shuffle_buffer, **options}
+        own, rest = split_options(given, IterableConfig, StreamConfig)
+        return StreamLoader(IterableStream(factory, own), rest)
+
+    @classmethod
+    def wrap(
+        cls, loader: Iterable[Any], *, names: Sequence[str] | None = None, **options: Any
+    ) -> StreamLoader:
+        """Return a loader of the batches that a loader of torch forms, moved ahead of time.
+
+        Args:
+            loader: A ``torch.utils.data.DataLoader``.
+            names: Names of the tensors of a batch.
+            options: Fields of ``StreamConfig``.
+
+        Raises:
+            ConfigError: An unknown option, or a value outside its range.
+        """
+        (config,) = split_options(options, StreamConfig)
+        return StreamLoader(TorchLoaderStream(loader, names), config)
+
+    @classmethod
+    def from_hf(
+        cls, dataset: Any, batch_size: int, columns: Sequence[str] | None = None, **options: Any
+    ) -> DataLoader | StreamLoader:
+        """Return a loader of a table of the Hugging Face ``datasets`` library.
+
+        Args:
+            dataset: A ``Dataset``, or with ``streaming=True`` loaded ``IterableDataset``.
+            batch_size: Rows of a batch.
+            columns: Columns to read; all when left out.
+            options: Those of ``DataLoader``, or of ``from_iterable`` for a streamed set.
+
+        Raises:
+            ConfigError: An unknown column or option.
+        """
+        if hasattr(dataset, "__len__"):
+            return cls(HfDataSet(dataset, columns), batch_size=batch_size, **options)
+        return cls.from_iterable(HfStream(dataset, columns), batch_size, **options)
+
+    @classmethod
+    def from_epoch_fn(
+        cls, fn: Callable[[int], EpochData], batch_size: int, **options: Any
+    ) -> EpochFnLoader:
+        """Return a loader of data that a function makes anew for each epoch, one epoch ahead.
+
+        Args:
+            fn: Called with the number of each epoch; returns tensors with one row a sample.
+            batch_size: Rows of a batch.
+            options: Other fields of ``EpochFnConfig``.
+
+        Raises:
+            ConfigError: An unknown option, or a value outside its range.
+            DataWorkerError: ``fn(0)`` raised.
+        """
+        (config,) = split_options({"batch_size": batch_size, **options}, EpochFnConfig)
+        return EpochFnLoader(fn, config)
+
     @property
     def batch_size(self) -> int:
         """Rows of a batch."""
@@ -115,16 +190,16 @@ class DataLoader:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the tensors of a batch, before any transform."""
-        return self._names
+        return self._delivery.names
 
     @property
     def num_samples(self) -> int:
-        """Samples that an epoch visits, those of a dropped last batch included."""
-        return len(self._position.sampler)
+        """Samples of an epoch that are this rank's, those of a dropped last batch included."""
+        return self._position.part_length()
 
     @property
     def num_batches(self) -> int:
-        """Batches of a whole epoch."""
+        """Batches of a whole epoch, on this rank."""
         config = self._config
         return batch_count(self.num_samples, config.batch_size, drop_last=config.drop_last)
 
@@ -134,18 +209,100 @@ class DataLoader:
     @property
     def is_resident(self) -> bool:
         """Whether the whole set lies in the memory of the device that batches arrive on."""
-        return self._source.is_in_memory and self._device.type == "cpu"
+        return self._delivery.is_resident
+
+    @property
+    def store(self) -> DeviceStore | None:
+        """The set on the device and the order of the epoch, which a captured step may read."""
+        return self._delivery.store
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether an epoch is shared with other ranks."""
+        return self._position.split.world_size > 1 or self._leases is not None
 
     @property
     def prefetch_depth(self) -> int:
-        """Batches loaded ahead by a background thread; 0 when there is none."""
-        if self._depth is not None:
-            return self._depth
-        return 0 if self._source.is_in_memory else AUTO_PREFETCH
+        """Batches loaded ahead by background threads; 0 when there are none."""
+        return self._delivery.depth.depth
 
     def set_prefetch_depth(self, depth: int) -> None:
-        """Load ``depth`` batches ahead from the next epoch on; 0 stops using a thread."""
-        self._depth = whole_number("depth", depth, least=0)
+        """Load ``depth`` batches ahead from now on, and measure no more.
+
+        0 stops using threads, from the next epoch on.
+        """
+        self._delivery.depth.fix(whole_number("depth", depth, least=0))
+
+    def auto_resize(self) -> int:
+        """Measure once how many batches fit ahead, keep to that, and return it."""
+        return self._delivery.depth.resize()
+
+    def partition(
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        shares: Sequence[float] | None = None,
+        uneven: Uneven = "drop",
+    ) -> None:
+        """Deliver one rank's part of each epoch, from the next one on.
+
+        All ranks compute the same order and take contiguous slices of it.
+
+        Args:
+            rank: This one, from 0.
+            world_size: How many ranks there are.
+            shares: Work of each rank, in any unit; the same for all when left out.
+            uneven: ``"drop"``: all ranks take as many batches, and less than a batch of each is
+                left out; ``"pad"``: some samples are visited twice instead; ``"allow"``: some
+                ranks take more, which is wrong with a collective in each step.
+
+        Raises:
+            ConfigError: Values that do not fit, or a state that was loaded before.
+        """
+        chosen = None if shares is None else tuple(shares)
+        self._cut(Split(rank=rank, world_size=world_size, shares=chosen, uneven=uneven))
+
+    def partition_from_environment(self, *, uneven: Uneven = "drop") -> bool:
+        """Deliver the part of the rank that torchrun or Slurm started, and return whether one did.
+
+        Raises:
+            ConfigError: Variables of theirs that make no sense, or a state that was loaded before.
+        """
+        split = split_of(os.environ, uneven)
+        if split is not None:
+            self._cut(split)
+        return split is not None
+
+    def _cut(self, split: Split) -> None:
+        self._position.split = split
+        logger.info("rank %d of %d: %s", split.rank, split.world_size, self.summary())
+        self._warn_if_empty()
+
+    def assign(self, lease: Lease) -> None:
+        """Add a lease to ``leases()``; see there."""
+        self.leases().assign(lease)
+
+    def leases(self) -> LeaseFeed:
+        """Return where a controller's leases go in and their batches come out.
+
+        A running epoch goes stale. ``epoch()`` ends the leases.
+
+        Raises:
+            DataError: The loader is closed.
+        """
+        if self._leases is None:
+            self._check_open("leases()")
+            self._expire()
+            delivery = self._delivery
+            self._leases = LeaseFeed(
+                self._position.order,
+                partial(delivery.begin, in_place=False),
+                delivery.feed,
+                self._config.batch_size,
+            )
+            self._running = weakref.ref(self._leases)
+        return self._leases
 
     def epoch(self, number: int) -> EpochIterator:
         """Return the batches of one epoch; the iterator of an earlier one goes stale.
@@ -158,56 +315,50 @@ class DataLoader:
             SamplerError: The sampler gave an order that does not fit the data set.
         """
         whole_number("epoch", number, least=0)
-        if self._is_closed:
-            raise DataError(f"epoch({number}): this loader is closed", hint="build another loader")
+        self._check_open(f"epoch({number})")
         self._expire()
         progress = self._position.begin(number)
-        iterator = EpochIterator(
-            progress, self._load_function(progress), self._finish(), self.prefetch_depth
+        delivery, samples = self._delivery, progress.samples
+        jobs = EpochJobs(
+            delivery.begin(samples),
+            number,
+            progress.plan.batch_size,
+            progress.numbers,
+            progress.first_index,
         )
-        self._iterator = weakref.ref(iterator)
+        iterator = EpochIterator(progress, delivery.feed(jobs), delivery.abort)
+        self._running = weakref.ref(iterator)
         return iterator
 
     def __iter__(self) -> EpochIterator:
         return self.epoch(self._position.next_epoch)
 
-    def _load_function(self, progress: EpochProgress) -> Callable[[int], Batch]:
-        """Return what loads a batch by number; it may not hold the loader, nor the iterator."""
-        gather, names, transform = self._source.gather, self._names, self._config.transform
-        rows = self._source.place(progress.order)[progress.first_sample :]
-        size, epoch, first = progress.batch_size, progress.epoch, progress.first_batch
-
-        def load(number: int) -> Batch:
-            start = number * size
-            tensors = gather(rows[start : start + size])
-            batch = Batch(tensors, names, epoch=epoch, index=first + number)
-            return batch if transform is None else _transformed("transform", transform, batch)
-
-        return load
-
-    def _finish(self) -> Callable[[Batch], Batch] | None:
-        device, transform = self._device, self._config.device_transform
-        if device.type == "cpu" and transform is None:
-            return None
-
-        def finish(batch: Batch) -> Batch:
-            moved = batch if device.type == "cpu" else batch.to(device)
-            return (
-                moved if transform is None else _transformed("device_transform", transform, moved)
+    def _warn_if_empty(self) -> None:
+        if not self.num_batches:
+            logger.warning(
+                "batch_size=%d is more than the %d samples of an epoch and drop_last is on: epochs "
+                "have no batches; use a smaller batch_size or drop_last=False",
+                self.batch_size,
+                self.num_samples,
             )
 
-        return finish
+    def _check_open(self, asked: str) -> None:
+        if self._is_closed:
+            raise DataError(f"{asked}: this loader is closed", hint="build another loader")
 
     def _expire(self) -> None:
-        iterator = self._iterator() if self._iterator is not None else None
-        if iterator is not None:
-            iterator.expire()
-        self._iterator = None
+        running = self._running() if self._running is not None else None
+        if running is not None:
+            running.expire()
+        self._running = self._leases = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: which batches the consumer took, not which were loaded ahead.
 
         The values are plain. Saved after a batch has been used, the state leads to the next one.
+        With ``partition`` it holds for all ranks that took as many batches; with unequal shares
+        each rank saves its own, and ``merge_states`` joins them. What leases cover is for the
+        controller to know.
         """
         return self._position.state().to_dict()
 
@@ -219,8 +370,8 @@ class DataLoader:
 
         Args:
             state: What ``state_dict`` returned.
-            strict: Whether ``batch_size`` and ``drop_last`` must be the same; otherwise the epoch
-                goes on from the same sample with this loader's own.
+            strict: Whether ``batch_size``, ``drop_last`` and the partition must be the same;
+                otherwise what no rank has taken is cut up anew by this loader's own.
 
         Raises:
             ResumeMismatchError: The state belongs to other data, another order or other settings.
@@ -228,28 +379,39 @@ class DataLoader:
         self._position.load(LoaderState.from_dict(state), strict=strict)
         self._expire()
 
+    def signature(self) -> str:
+        """Return a hash of the data and the order of epoch 0: equal where ranks may train together.
+
+        It is that of the data set's ``signature()`` where it has one, else of its length and its
+        first, middle and last sample.
+        """
+        return dataset_signature(self._dataset, self._position.order(0))
+
     def summary(self) -> str:
         """Return one line on what the loader does: samples, memory, batches, order, thread."""
-        config = self._config
-        where = "in memory" if self._source.is_in_memory else "fetched"
-        total = format_bytes(self._source.sample_bytes * self._length)
-        position = self._position
+        config, position, delivery = self._config, self._position, self._delivery
+        where = f"resident on {self._device}" if self.is_resident else f"streamed to {self._device}"
+        total = format_bytes(delivery.source.sample_bytes * self._length)
         sampler = type(position.sampler).__name__
         order = f"seed {config.seed}" if position.is_shuffled else sampler
         last = "dropped" if config.drop_last else "kept"
         ahead = f"{self.prefetch_depth} ahead" if self.prefetch_depth else "in the caller's thread"
         return (
-            f"{self._length} samples {where} ({total}), {self.num_batches} batches of "
-            f"{config.batch_size} to {self._device}, partial batch {last}, order: {order}, "
-            f"loaded {ahead}"
+            f"{self._length} samples ({total}) {where}: {delivery.decision.reason}; "
+            f"{self.num_batches} batches of {config.batch_size}, partial batch {last}, "
+            f"order: {order}, loaded {ahead}"
         )
 
     def close(self) -> None:
-        """End the running epoch and its thread; the loader cannot be used again."""
-        iterator = self._iterator() if self._iterator is not None else None
-        if iterator is not None:
-            iterator.close()
-        self._iterator = None
+        """End the running epoch and its threads, and let go of the set on the device.
+
+        The loader cannot be used again.
+        """
+        running = self._running() if self._running is not None else None
+        if running is not None:
+            running.close()
+        self._running = self._leases = None
+        self._delivery.close()
         self._is_closed = True
 
     def __enter__(self) -> Self:
@@ -262,17 +424,3 @@ class DataLoader:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _source_of(dataset: AnyDataSet, batches: BatchDataSet) -> Source:
-    view = InMemoryView.of(dataset)
-    if view is None:
-        return FetchSource(batches)
-    return ResidentSource(view, dataset)
-
-
-def _transformed(name: str, transform: BatchTransform, batch: Batch) -> Batch:
-    result: object = transform(batch)
-    if not isinstance(result, Batch):
-        raise TypeError(f"{name} returned a {type(result).__name__}: expected a flodl.data.Batch")
-    return result

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from flodl.core.errors import ResumeMismatchError
-from flodl.data.epoch import EpochProgress
+from flodl.core.errors import ConfigError, ResumeMismatchError
+from flodl.data.epoch import EpochPlan, EpochProgress
+from flodl.data.partition import Ranges, Split, length
 from flodl.data.resume import LoaderState, order_crc
 from flodl.data.sampler import RandomSampler, SequentialSampler, as_sampler, checked_order
 
@@ -26,6 +27,7 @@ class Position:
     def __init__(self, config: LoaderConfig, length: int) -> None:
         self._config = config
         self._length = length
+        self._split = Split()
         self.is_shuffled = config.shuffle is not False and config.sampler is None
         if config.sampler is not None:
             self.sampler = as_sampler(config.sampler)
@@ -37,6 +39,33 @@ class Position:
         self._current: EpochProgress | None = None
         self._resumed: EpochProgress | None = None
 
+    @property
+    def split(self) -> Split:
+        """How epochs are cut up for the ranks."""
+        return self._split
+
+    @split.setter
+    def split(self, split: Split) -> None:
+        if self._resumed is not None:
+            raise ConfigError(
+                f"partition({split.rank}, {split.world_size}) after load_state_dict: the rest of "
+                f"epoch {self._resumed.epoch} is cut up already",
+                hint="call partition first",
+            )
+        self._split = split
+
+    def part_length(self) -> int:
+        """Return how many samples of an epoch are this rank's."""
+        return length(self._plan(_all(len(self.sampler))).part())
+
+    def order(self, epoch: int) -> torch.Tensor:
+        """Return the order of a whole epoch, the same on all ranks.
+
+        Raises:
+            SamplerError: The sampler gave an order that does not fit the data set.
+        """
+        return checked_order(self.sampler, epoch, self._length)
+
     def begin(self, epoch: int) -> EpochProgress:
         """Enter an epoch: at its start, or where a loaded state left it.
 
@@ -45,15 +74,16 @@ class Position:
         """
         progress, self._resumed = self._resumed, None
         if progress is None or progress.epoch != epoch:
-            progress = self._whole(epoch)
+            order = self.order(epoch)
+            progress = EpochProgress(epoch=epoch, order=order, plan=self._plan(_all(len(order))))
         self._current = progress
         self.next_epoch = epoch + 1
         return progress
 
-    def _whole(self, epoch: int) -> EpochProgress:
-        return EpochProgress(
-            epoch=epoch,
-            order=checked_order(self.sampler, epoch, self._length),
+    def _plan(self, pending: Ranges) -> EpochPlan:
+        return EpochPlan(
+            pending=pending,
+            split=self._split,
             batch_size=self._config.batch_size,
             drop_last=self._config.drop_last,
         )
@@ -61,18 +91,25 @@ class Position:
     def state(self) -> LoaderState:
         """Return the position, counted in what the consumer took."""
         progress = self._resumed or self._current
+        plan = self._plan(()) if progress is None else progress.plan
         return LoaderState(
             epoch=self.next_epoch if progress is None else progress.epoch,
-            batches=0 if progress is None else progress.batches_consumed,
-            samples_consumed=0 if progress is None else progress.samples_consumed,
+            batches=0 if progress is None else progress.first_index + progress.batches_taken,
+            taken=0 if progress is None else progress.batches_taken,
+            samples_consumed=0 if progress is None else _consumed(progress),
             is_complete=progress is not None and progress.is_complete,
-            batch_size=self._config.batch_size,
-            drop_last=self._config.drop_last,
+            batch_size=plan.batch_size,
+            drop_last=plan.drop_last,
             seed=self._config.seed,
             shuffle=self.is_shuffled,
             dataset_length=self._length,
             order_crc=None if progress is None else order_crc(progress.order),
             sampler=self._sampler_state(),
+            pending=None if progress is None else plan.pending,
+            rank=plan.split.rank,
+            world_size=plan.split.world_size,
+            shares=plan.split.shares,
+            uneven=plan.split.uneven,
         )
 
     def _sampler_state(self) -> dict[str, Any] | None:
@@ -86,12 +123,21 @@ class Position:
         Raises:
             ResumeMismatchError: The state does not fit.
         """
-        saved.check(self.state(), strict=strict)
+        here = self.own_settings()
+        saved.check(here, strict=strict)
         self._load_sampler(saved)
-        goes_on = saved.is_complete or saved.samples_consumed
-        self._resumed = self._rest_of(saved) if goes_on else None
+        self._resumed = self._rest_of(saved, here) if saved.pending is not None else None
         self._current = None
         self.next_epoch = saved.epoch + 1 if saved.is_complete else saved.epoch
+
+    def own_settings(self) -> LoaderState:
+        """Return the state of a loader with these settings that has done nothing yet."""
+        current, resumed = self._current, self._resumed
+        self._current = self._resumed = None
+        try:
+            return self.state()
+        finally:
+            self._current, self._resumed = current, resumed
 
     def _load_sampler(self, saved: LoaderState) -> None:
         load = getattr(self.sampler, "load_state_dict", None)
@@ -103,17 +149,35 @@ class Position:
         if load is not None:
             load(saved.sampler)
 
-    def _rest_of(self, saved: LoaderState) -> EpochProgress:
+    def _rest_of(self, saved: LoaderState, here: LoaderState) -> EpochProgress:
         if saved.is_complete:  # its order is of no use, and some samplers cannot repeat it
-            progress = EpochProgress(
+            return EpochProgress(
                 epoch=saved.epoch,
                 order=torch.empty(0, dtype=torch.int64),
-                batch_size=self._config.batch_size,
-                drop_last=self._config.drop_last,
+                plan=self._plan(()),
+                first_index=saved.batches,
             )
+        order = self.order(saved.epoch)
+        saved.check_order(order)
+        if saved.is_cut_as(here):
+            plan, skipped = self._plan(saved.pending or ()), saved.taken
         else:
-            progress = self._whole(saved.epoch)
-            saved.check_order(progress.order)
-            progress.first_sample = saved.samples_consumed
-        progress.first_batch = saved.batches
-        return progress
+            plan, skipped = self._plan(saved.left()), 0
+        return EpochProgress(
+            epoch=saved.epoch,
+            order=order,
+            plan=plan,
+            first_index=saved.batches - skipped,
+            skipped=skipped,
+        )
+
+
+def _all(count: int) -> Ranges:
+    return ((0, count),) if count else ()
+
+
+def _consumed(progress: EpochProgress) -> int:
+    """Samples that all ranks took, or with shares this one, as ranks then do not keep step."""
+    split, taken = progress.plan.split, progress.batches_taken
+    ranks = range(split.world_size) if split.shares is None else (split.rank,)
+    return progress.order.numel() - length(progress.plan.left(dict.fromkeys(ranks, taken)))

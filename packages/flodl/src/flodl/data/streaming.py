@@ -1,24 +1,20 @@
-"""Batches fetched from a data set as they are needed, in a background thread when asked."""
+"""Batches fetched from a data set as they are needed."""
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from flodl.core.errors import DataWorkerError, SampleError
+from flodl.data.adapter import DataSetAdapter
 from flodl.data.batch import default_names
 from flodl.data.dataset import as_tensor, declared_names, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
-    from flodl.data.batch import Batch
-    from flodl.data.dataset import BatchDataSet
+    from flodl.data.assembly import Empty
+    from flodl.data.dataset import BatchDataSet, Fields
 
 
 class FetchSource:
@@ -57,13 +53,13 @@ class FetchSource:
         """Return the order of an epoch as indices of the data set."""
         return order
 
-    def gather(self, rows: Tensor) -> tuple[Tensor, ...]:
+    def gather(self, rows: Tensor, empty: Empty) -> tuple[Tensor, ...]:
         """Return the batch of the given samples.
 
         Raises:
             SampleError: It has other tensors than sample 0, or not one row for each sample.
         """
-        keys, values = fields_of(self._dataset.get_batch(rows))
+        keys, values = fields_of(self._read(rows, empty))
         if keys is not None and keys != self._keys and set(keys) == set(self._keys or ()):
             by_key = dict(zip(keys, values, strict=True))
             keys, values = self._keys, [by_key[key] for key in self._keys or ()]
@@ -74,6 +70,11 @@ class FetchSource:
             )
         return self._checked([as_tensor(value) for value in values], rows.numel())
 
+    def _read(self, rows: Tensor, empty: Empty) -> Fields:
+        if isinstance(self._dataset, DataSetAdapter):
+            return self._dataset.stacked(rows, empty)
+        return self._dataset.get_batch(rows)
+
     def _checked(self, tensors: list[Tensor], rows: int) -> tuple[Tensor, ...]:
         for name, tensor, dtype in zip(self._labels, tensors, self._dtypes, strict=True):
             if tensor.dim() == 0 or tensor.shape[0] != rows or tensor.dtype != dtype:
@@ -82,45 +83,3 @@ class FetchSource:
                     f"samples: expected {dtype} with {rows} rows"
                 )
         return tuple(tensors)
-
-
-class Lookahead:
-    """Batches loaded ahead in one background thread, handed out in order.
-
-    The thread never waits for the consumer: taking a batch asks for one more. So an epoch can be
-    left at any point, and an error waits in its batch until that batch is taken.
-
-    Args:
-        load: Loads one batch; called in the thread.
-        indices: Batches to load.
-        depth: How many are asked for ahead.
-    """
-
-    def __init__(self, load: Callable[[int], Batch], indices: range, depth: int) -> None:
-        self._load = load
-        self._ahead = iter(indices)
-        self._pending: deque[Future[Batch]] = deque()
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flodl-data")
-        for _ in range(depth):
-            self._request()
-
-    def _request(self) -> None:
-        for index in self._ahead:
-            self._pending.append(self._executor.submit(self._load, index))
-            break
-
-    def take(self, _index: int) -> Batch:
-        """Return the next batch, waiting until it is loaded; raise what loading it raised."""
-        batch = self._pending[0].result()
-        self._pending.popleft()  # after the wait: Ctrl-C during it loses no batch
-        self._request()
-        return batch
-
-    def close(self, *, wait: bool) -> None:
-        """Drop batches that were not taken and end the thread, after the load in progress."""
-        self._executor.shutdown(wait=wait, cancel_futures=True)
-        self._pending.clear()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_executor"):
-            self.close(wait=False)

@@ -15,6 +15,7 @@ from flodl.data.datasets.embedded import EmbeddedFiles
 from flodl.data.datasets.mnist import Mnist
 from flodl.data.datasets.shakespeare import Shakespeare
 from flodl.data.sampler import whole_number
+from flodl_sys.names import DATA_SOURCE as DATA_SOURCE_VARIABLE
 
 if TYPE_CHECKING:
     from flodl.data.datasets.catalog import DatasetName
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 DataSource: TypeAlias = Literal["real", "mini"]
 Files: TypeAlias = CachedFiles | EmbeddedFiles
 
-DATA_SOURCE_VARIABLE = "FLODL_DATA_SOURCE"
 TRAIN_FRACTION = 0.9
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ def load(
     split: Split = ...,
     source: DataSource | None = ...,
     root: StrPath | None = ...,
+    offline: bool | None = ...,
     normalize: Normalize = ...,
 ) -> Mnist: ...
 
@@ -48,6 +49,7 @@ def load(
     split: Split = ...,
     source: DataSource | None = ...,
     root: StrPath | None = ...,
+    offline: bool | None = ...,
     normalize: Normalize = ...,
 ) -> Cifar10: ...
 
@@ -59,6 +61,7 @@ def load(
     split: Split = ...,
     source: DataSource | None = ...,
     root: StrPath | None = ...,
+    offline: bool | None = ...,
     seq_len: int,
     stride: int | None = ...,
     max_chars: int | None = ...,
@@ -71,6 +74,7 @@ def load(
     split: Split = "train",
     source: DataSource | None = None,
     root: StrPath | None = None,
+    offline: bool | None = None,
     **options: Any,
 ) -> Mnist | Cifar10 | Shakespeare:
     """Return one split of a built-in data set.
@@ -78,17 +82,20 @@ def load(
     Args:
         name: ``"mnist"``, ``"cifar10"`` or ``"shakespeare"``.
         split: ``"train"`` or ``"test"``.
-        source: ``"real"`` for the published files in the cache folder, checked by their SHA-256;
+        source: ``"real"`` for the published files in the cache folder, checked by their SHA-256 and
+            downloaded where they are missing;
             ``"mini"`` for the small embedded sets (of CIFAR-10: ten photographs cut into patches,
             not comparable with the real one). Left out: ``FLODL_DATA_SOURCE``, else ``"real"``.
         root: Cache folder; left out: ``FLODL_DATA_PATH``, else the user's cache folder.
+        offline: ``True`` never opens a connection; left out: ``FLODL_OFFLINE``.
         options: ``normalize`` of the image sets; ``seq_len`` (required), ``stride`` and
             ``max_chars`` (how much of the text is used, from its start) of the text set, whose
             first nine tenths of windows are ``"train"``.
 
     Raises:
         ConfigError: An unknown name, split, source or option.
-        DatasetUnavailableError: Files are missing; nothing is downloaded or put in their place.
+        DatasetUnavailableError: Files are missing, and may not or cannot be downloaded; nothing is
+            put in their place.
         ChecksumError: A file differs from the published one.
         DatasetFormatError: A file is not in its format.
     """
@@ -97,7 +104,7 @@ def load(
     if split not in MEMBERS:
         raise ConfigError(f'split={split!r}: expected "train" or "test"')
     _check_options(name, options)
-    files = _files(name, source, root)
+    files = _files(name, source, root, offline)
     if name == "mnist":
         return _mnist(files, split, **options)
     if name == "cifar10":
@@ -116,17 +123,21 @@ def _check_options(name: DatasetName, options: dict[str, Any]) -> None:
         raise ConfigError("load('shakespeare') needs seq_len, the characters in a window")
 
 
-def _files(name: DatasetName, source: DataSource | None, root: StrPath | None) -> Files:
-    chosen = source or os.environ.get(DATA_SOURCE_VARIABLE) or "real"
-    asked = "source" if source else DATA_SOURCE_VARIABLE
+def _files(
+    name: DatasetName, source: DataSource | None, root: StrPath | None, offline: bool | None
+) -> Files:
+    chosen = source or DATA_SOURCE_VARIABLE.get() or "real"
+    asked = "source" if source else DATA_SOURCE_VARIABLE.name
     if chosen not in {"real", "mini"}:
         raise ConfigError(f'{asked}={chosen!r}: expected "real" or "mini"')
     if chosen == "real":
-        return CachedFiles(name, root)
+        return CachedFiles(name, root, offline=offline)
     if source == "mini" and root is not None:
         raise ConfigError(f'root={os.fspath(root)!r} with source="mini": mini sets have no folder')
     if source is None:
-        warn_once(logger, "%s=mini: the small embedded data sets are used", DATA_SOURCE_VARIABLE)
+        warn_once(
+            logger, "%s=mini: the small embedded data sets are used", DATA_SOURCE_VARIABLE.name
+        )
     return EmbeddedFiles(name)
 
 
