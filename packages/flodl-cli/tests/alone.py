@@ -28,4 +28,10 @@ done = fdl("great")
 assert done.returncode == 2, done
 assert "greet" in done.stderr, done
 assert fdl("config", "check").returncode == 0, fdl("config", "check")
+for command in ("libtorch", "torch", "init", "diagnose", "probe", "schema", "completions"):
+    assert fdl(command, "--help").returncode == 0, command
+assert fdl("libtorch", "available").returncode == 0, fdl("libtorch", "available")
+assert "_fdl" in fdl("completions", "bash").stdout
+assert fdl("init", "fresh", "--native", "--no-git").returncode == 0
+assert fdl("diagnose", "--json").returncode == 0, fdl("diagnose", "--json")
 print("flodl-cli works alone")

@@ -12,7 +12,7 @@ def test_app_is_the_tree_of_built_in_commands(project):
 def test_app_help_lists_built_in_commands_without_rich(project):
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    assert "config  Check the manifests" in result.output
+    assert "  Show what the manifests come to" in result.output
 
 
 def test_misuse_of_a_built_in_command_reads_like_every_error(project):

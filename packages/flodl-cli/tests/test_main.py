@@ -8,6 +8,8 @@ import pytest
 
 import flodl_cli
 from flodl_cli import __main__ as front_door
+from flodl_cli.names import BUILTIN_COMMANDS
+from flodl_cli.terminal import Paint, columns
 
 HEAVY = {"typer", "rich", "pydantic", "httpx", "torch", "ruamel.yaml", "tomlkit", "click", "flodl"}
 
@@ -19,6 +21,7 @@ Usage: fdl [OPTIONS] COMMAND [ARGUMENTS]
 Options:
   -h, --help         Show help; after a command, the help of that command
   -V, --version      Show the version
+  --env NAME, @NAME  Merge fdl.NAME.yml into the manifest
   --gpus SPEC        Limit a command to some GPUs: all, none, or indices and
                      UUIDs (0,1)
   -v, -vv, -vvv      Say more: verbose, debug, trace
@@ -26,9 +29,10 @@ Options:
   --ansi, --no-ansi  Force color, or forbid it
   --no-append        Leave out what a run command appends
   --explain          Print what a command would run, and run nothing
+  --refresh-schema   Ask the program of a command for its arguments anew
 
 Built-in commands:
-  config  Check the manifests, print their schema
+{built_in}
 
 Commands of fdl.yml:
   test   pytest
@@ -59,13 +63,14 @@ def test_version_is_that_of_the_package(project):
 @pytest.mark.parametrize("argv", [[], ["-h"], ["--help"]])
 def test_root_help_lists_options_and_commands(project, argv):
     small_project(project)
-    assert project.fdl(*argv) == (0, ROOT_HELP, "")
+    rows = columns([*BUILTIN_COMMANDS.items()], width=80, paint=Paint(on=False))
+    assert project.fdl(*argv) == (0, ROOT_HELP.format(built_in="\n".join(rows)), "")
 
 
 def test_help_outside_a_project_lists_the_built_in_commands(project):
     result = project.fdl("--help")
     assert result.code == 0
-    assert "  config  Check the manifests" in result.out
+    assert " Show what the manifests" in result.out
     assert "No fdl.yml here or in a directory above" in result.out
 
 
@@ -113,10 +118,11 @@ def test_command_with_a_broken_manifest_ends_with_2_and_every_fault(project):
 
 def test_unknown_command_names_near_ones_and_all(project):
     small_project(project)
+    names = ", ".join([*BUILTIN_COMMANDS, "test", "bench"])
     assert project.fdl("tset") == (
         2,
         "",
-        "error: unknown command 'tset'; commands: config, test, bench\nhint: did you mean test?\n",
+        f"error: unknown command 'tset'; commands: {names}\nhint: did you mean test?\n",
     )
 
 
@@ -124,7 +130,7 @@ def test_unknown_command_outside_a_project_says_so(project):
     result = project.fdl("test")
     assert result.code == 2
     assert result.err.startswith(
-        "error: unknown command 'test'; commands: config\nhint: no fdl.yml"
+        f"error: unknown command 'test'; commands: {', '.join(BUILTIN_COMMANDS)}\nhint: no fdl.yml"
     )
 
 
@@ -135,19 +141,50 @@ def test_unknown_option_before_a_command_is_an_error(project):
     assert "unknown option '--frobnicate'" in result.err
 
 
-@pytest.mark.parametrize("argv", [["--env", "ci", "test"], ["@ci", "test"], ["@ci", "config"]])
-def test_overlay_is_refused_rather_than_ignored(project, argv):
+@pytest.mark.parametrize(
+    ("argv", "source"),
+    [
+        (["--env", "cu", "test"], "--env"),
+        (["@cu", "test"], "@cu"),
+        (["config", "show", "@cu"], "@cu"),
+    ],
+)
+def test_overlay_that_is_not_there_names_every_path(project, argv, source):
     small_project(project)
+    project.write("fdl.ci.yml", "description: x\n")
     result = project.fdl(*argv)
     assert result.code == 2
-    assert "overlay 'ci' is asked for by the command line" in result.err
+    tried = ", ".join(f"{project.root}/fdl.cu.{ending}" for ending in ("yml", "yaml", "json"))
+    assert result.err == (
+        f"error: overlay 'cu', asked for by {source}, is not there; tried: {tried}\n"
+        "hint: did you mean ci?\n"
+    )
 
 
-def test_overlay_of_the_environment_is_refused_too(project, monkeypatch):
+def test_missing_overlay_of_the_environment_does_not_block_help(project, monkeypatch):
     small_project(project)
     monkeypatch.setenv("FDL_ENV", "ci")
     assert "asked for by $FDL_ENV" in project.fdl("test").err
-    assert project.fdl("test", "--help").code == 0
+    page = project.fdl("test", "--help")
+    assert page.code == 0
+    assert "asked for by $FDL_ENV" in page.out
+    assert project.fdl().code == 0
+    assert project.fdl("libtorch", "--help").code == 0
+
+
+def test_overlay_is_listed_and_marked(project):
+    small_project(project)
+    project.write("fdl.ci.yml", "description: In CI\n")
+    assert "Environments:\n  @ci\n" in project.fdl().out
+    page = project.fdl("@ci").out
+    assert page.startswith("In CI\n")
+    assert "  @ci  active\n" in page
+
+
+@pytest.mark.parametrize("argv", [["@ci", "libtorch", "list"], ["--env=ci", "libtorch"]])
+def test_overlay_has_no_effect_on_libtorch(project, argv):
+    result = project.fdl(*argv)
+    assert (result.code, "--env has no effect" in result.err) == (2, True)
 
 
 def test_flag_without_use_for_a_built_in_command_is_an_error(project):
@@ -234,6 +271,8 @@ def loaded_modules(folder, *argv):
         ["test", "--help"],
         ["bench", "--help"],
         ["--explain", "bench", "quick"],
+        ["__complete", "bash", "1", "--", "fdl", "be"],
+        ["__complete", "bash", "4", "--", "fdl", "libtorch", "download", "--cuda", ""],
         ["ok"],
     ],
 )

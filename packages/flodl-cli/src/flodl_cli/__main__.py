@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from flodl_cli import __version__
 from flodl_cli.context.application import AppContext, build_context, wants_traceback
 from flodl_cli.context.flags import CommandLine, GlobalFlags, scan
-from flodl_cli.errors import ConfigError, ConfigErrors, FdlError, UsageError
-from flodl_cli.names import BUILTIN_COMMANDS
+from flodl_cli.errors import ConfigError, ConfigErrors, FdlError, OverlayError, UsageError
+from flodl_cli.names import BUILTIN_COMMANDS, COMPLETE
 from flodl_cli.routing.availability import refuse_unavailable
 from flodl_cli.terminal import Terminal
 
+if TYPE_CHECKING:
+    from flodl_cli.config.tree import Level
+
 _INTERRUPTED = 130
+_USE_OVERLAYS = ("config", "schema", "probe")
 
 
 def entry_point() -> None:
@@ -26,11 +31,16 @@ def entry_point() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command line and return the exit code."""
+    argv = list(argv)
     terminal, trace = Terminal(), wants_traceback(GlobalFlags())
+    if argv[:1] == [COMPLETE]:
+        from flodl_cli.routing.completing import answer
+
+        return answer(argv[1:], terminal)
     try:
         line = scan(argv)
         trace = wants_traceback(line.flags)
-        context = build_context(line.flags)
+        context = build_context(line.flags, line.tail)
         terminal = context.terminal
         return _dispatch(line, context)
     except FdlError as error:
@@ -50,22 +60,49 @@ def _dispatch(line: CommandLine, context: AppContext) -> int:
     if flags.version and not flags.help:
         context.terminal.print(f"flodl-cli {__version__}")
         return 0
-    if not line.words:
-        return _root_help(context)
-    if not flags.help:
-        refuse_unavailable(flags)
-    if line.words[0] in BUILTIN_COMMANDS:
+    builtin = bool(line.words) and line.words[0] in BUILTIN_COMMANDS
+    if builtin and (flags.help or line.words[0] not in _USE_OVERLAYS):
         return _builtin(line, context)
-    from flodl_cli.config.project import open_project
-    from flodl_cli.routing.walk import ShowHelp, walk
+    from flodl_cli.routing.selection import select_overlay
 
     try:
-        root = open_project(context.directory)
-        if root is None:
-            raise _no_project(line.words[0], context)
+        chosen = select_overlay(line, context.directory, context.environ, context.terminal)
+    except (OverlayError, ConfigError, ConfigErrors) as error:
+        if flags.help or not line.words:
+            return _root_help(context, error)
+        raise
+    line, overlay = chosen
+    context = context._replace(overlay=overlay)
+    if not line.words:
+        return _root_help(context)
+    if line.words[0] in BUILTIN_COMMANDS:
+        return _builtin(line, context)
+    if not flags.help:
+        refuse_unavailable(flags)
+    return _project_command(line, context)
+
+
+def _project_command(line: CommandLine, context: AppContext) -> int:
+    from flodl_cli.config.project import open_project
+    from flodl_cli.routing.templates import offer_copy
+    from flodl_cli.routing.walk import ShowHelp, walk
+
+    offer_copy(context, may_ask=not line.flags.help)
+    try:
+        root = open_project(context.directory, context.overlay, context.environ)
+    except (ConfigError, ConfigErrors) as error:
+        if line.flags.help:
+            return _root_help(context, error)
+        raise
+    plugin = _plugin(line, root, context)
+    if plugin is not None:
+        return plugin
+    if root is None:
+        raise _no_project(line.words[0], context)
+    try:
         outcome = walk(root, line)
     except (ConfigError, ConfigErrors):
-        if flags.help:
+        if line.flags.help:
             return _root_help(context)
         raise
     if isinstance(outcome, ShowHelp):
@@ -78,16 +115,28 @@ def _dispatch(line: CommandLine, context: AppContext) -> int:
     return execute(outcome, root, context)
 
 
-def _root_help(context: AppContext) -> int:
+def _plugin(line: CommandLine, root: Level | None, context: AppContext) -> int | None:
+    """Run a plug-in when the first word names no command but does name one."""
+    if root is not None and line.words[0] in root.commands:
+        return None
+    from flodl_cli.routing.plugins import find_plugin, run_plugin
+
+    directory = root.directory if root is not None else context.directory
+    program = find_plugin(line.words[0], directory, context.environ)
+    return None if program is None else run_plugin(program, line, directory, context)
+
+
+def _root_help(context: AppContext, problem: FdlError | None = None) -> int:
     from flodl_cli.config.project import open_project
     from flodl_cli.routing.helptext import root_help
 
-    root = problem = None
-    try:
-        root = open_project(context.directory)
-    except (ConfigError, ConfigErrors) as error:
-        problem = error
-    context.terminal.print(root_help(root, problem, context.terminal))
+    root = None
+    if problem is None:
+        try:
+            root = open_project(context.directory, context.overlay, context.environ)
+        except FdlError as error:
+            problem = error
+    context.terminal.print(root_help(root, problem, context.overlay, context.terminal))
     return 0
 
 
@@ -102,6 +151,9 @@ def _builtin(line: CommandLine, context: AppContext) -> int:
             ("--gpus", flags.gpus is not None),
             ("--no-append", flags.no_append),
             ("--explain", flags.explain),
+            ("--refresh-schema", flags.refresh_schema),
+            ("--no-prebuild", flags.no_prebuild),
+            ("--env", flags.overlay is not None and name not in _USE_OVERLAYS),
         )
         if given
     ]

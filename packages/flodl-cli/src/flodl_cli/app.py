@@ -33,12 +33,12 @@ app = typer.Typer(
 
 @app.callback()
 def _root() -> None:
-    """Run the commands of a project."""
+    """Run the commands of a project, and manage libtorch."""
 
 
 def builtin(name: str) -> Any:
     """The typer command of a built-in; its class belongs to typer's private parts."""
-    module = importlib.import_module(f"flodl_cli.commands.{name}")
+    module = importlib.import_module(f"flodl_cli.commands.{name.replace('-', '_')}")
     command = typer.main.get_command(module.app)
     command.name = name
     command.short_help = BUILTIN_COMMANDS[name]
@@ -55,6 +55,8 @@ def run_builtin(name: str, words: Sequence[str], context: AppContext) -> int:
         code = builtin(name).main(
             list(words), prog_name=f"fdl {name}", standalone_mode=False, obj=context
         )
+    except typer.Abort as error:  # what typer makes of Ctrl-C
+        raise KeyboardInterrupt from error
     except typer.TyperException as error:
         message = error.format_message()
         raise FdlError(

@@ -1,10 +1,17 @@
 """The exception tree of fdl.
 
-FdlError            every error fdl raises on purpose          exit code 1
-├── UsageError      the command line says something impossible             2
-├── ConfigError     one thing is wrong in one place of a manifest          2
-├── ConfigErrors    the manifests hold several such errors                 2
-└── LaunchError     a program could not be started                 126 / 127
+FdlError                      every error fdl raises on purpose        exit code 1
+├── UsageError                the command line says something impossible         2
+├── ConfigError               one thing is wrong in one place of a manifest      2
+├── ConfigErrors              the manifests hold several such errors             2
+├── SchemaError               a schema of a program's arguments is impossible    2
+├── OverlayError              an overlay that was asked for is not there         2
+├── UnsupportedPlatformError  nothing is published for this platform             2
+├── LibtorchError             an installed libtorch is not as it should be       1
+├── DownloadError             a file could not be fetched                        1
+├── ChecksumError             a fetched file is not the one that was published   1
+├── BuildError                a libtorch could not be compiled                   1
+└── LaunchError               a program could not be started             126 / 127
 
 A message says what was asked and what is true instead; the hint says what to do.
 ``flodl_cli.terminal`` is the one place that prints them.
@@ -74,3 +81,54 @@ class ConfigErrors(FdlError):
 
 class LaunchError(FdlError):
     """A program could not be started: 126 when it is not executable, 127 when it is not there."""
+
+
+class SchemaError(FdlError):
+    """A description of a program's arguments is impossible; the message names the field."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, exit_code=2)
+
+
+class OverlayError(FdlError):
+    """An overlay was asked for, and no manifest on the way to the root has it."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, exit_code=2)
+
+
+class UnsupportedPlatformError(FdlError):
+    """Nothing is published for this operating system and processor."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, exit_code=2)
+
+
+class LibtorchError(FdlError):
+    """An installed libtorch, or the record of it, is not as it should be."""
+
+
+class DownloadError(FdlError):
+    """A file could not be fetched.
+
+    Args:
+        message: What went wrong.
+        url: Address that was asked.
+        status: Answer of the server, or ``None`` when there was none.
+        hint: What to do about it.
+    """
+
+    def __init__(
+        self, message: str, *, url: str, status: int | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.url = url
+        self.status = status
+
+
+class ChecksumError(FdlError):
+    """A fetched file is not the one that was published."""
+
+
+class BuildError(FdlError):
+    """A libtorch could not be compiled."""

@@ -11,17 +11,37 @@ CACHE_FOLDER = ".fdl"
 """Folder beside a manifest that holds what fdl can rebuild."""
 
 BUILTIN_COMMANDS: dict[str, str] = {
-    "config": "Check the manifests, print their schema",
+    "libtorch": "Install libtorch, and help tch-rs, C++ and CMake find it",
+    "setup": "Get the torch or libtorch that suits this machine",
+    "init": "Make a new project",
+    "torch": "Show or choose the build of torch that a project uses",
+    "diagnose": "Report on this machine: GPUs, torch, libtorch, what does not fit",
+    "probe": "Check that this host is ready to train",
+    "completions": "Print the completion script of a shell",
+    "autocomplete": "Put completion into the start-up file of your shell",
+    "schema": "Ask programs for their arguments, for help and checks",
+    "config": "Show what the manifests come to, check them, print their schema",
 }
-"""Name of each built-in command and its line in the help; the module has the same name."""
+"""Name of each built-in command and its line in the help; the module has the same name,
+with ``_`` for ``-``."""
 
-# Read by fdl, or set by fdl for the programs that it starts.
-VERBOSITY_VARIABLE = "FLODL_VERBOSITY"
-COLOR_VARIABLE = "FLODL_COLOR"
-OVERLAY_VARIABLE = "FDL_ENV"
-PROJECT_ROOT_VARIABLE = "FDL_PROJECT_ROOT"
-PROGRAM_VARIABLE = "FDL_BIN"
-TRACEBACK_VARIABLE = "FDL_TRACEBACK"
+
+COMPLETE = "__complete"
+"""First word of the question that completion scripts ask."""
+
+SHELLS = ("bash", "zsh", "fish", "powershell")
+
+SUBCOMMANDS: dict[str, tuple[str, ...]] = {
+    "libtorch": (
+        "download", "available", "link", "list", "info", "which", "activate", "remove", "prune",
+        "env", "flags", "cmake", "run", "verify", "repair", "build",
+    ),
+    "torch": ("show", "use"),
+    "config": ("show", "check", "schema"),
+    "schema": ("list", "clear", "refresh"),
+    "completions": SHELLS,
+}  # fmt: skip
+"""What may follow a built-in command, for completion, which loads none of them."""
 
 
 def near(word: str, names: Iterable[str], *, distance: int = 2, limit: int = 3) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TextIO
 
 from flodl_cli.errors import ConfigError, ConfigErrors, FdlError
-from flodl_cli.names import COLOR_VARIABLE
+from flodl_sys import names as variables
 
 _BOLD, _DIM, _RED, _CYAN = "1", "2", "31", "36"
 _WIDTH_WITHOUT_TERMINAL = 100
@@ -67,6 +67,7 @@ class Terminal:
         self._environ = os.environ if environ is None else environ
         self._color = color
         self._quiet = quiet
+        self._open_status = False
         self.width = terminal_width(self._environ)
 
     @property
@@ -95,6 +96,43 @@ class Terminal:
         if not self._quiet:
             self._talk(self._paint(sys.stderr).aside("note:"), text)
 
+    def say(self, text: str) -> None:
+        """Write one line about what is going on to stderr, unless quiet."""
+        if not self._quiet:
+            self._end_status()
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+    def status(self, text: str, *, settled: bool) -> None:
+        """Show how far something is: in place on a terminal, else only when ``settled``."""
+        if self._quiet:
+            return
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[2K{text[: self.width - 1]}")
+            self._open_status = True
+        elif settled:
+            sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether a person can be asked."""
+        return sys.stdin.isatty() and sys.stderr.isatty()
+
+    def confirm(self, question: str, *, default: bool) -> bool:
+        """Ask a yes-or-no question; without a terminal the answer is ``default``."""
+        answer = self.ask(f"{question} [{'Y/n' if default else 'y/N'}]").lower()
+        return answer.startswith("y") if answer else default
+
+    def ask(self, question: str) -> str:
+        """Ask for one line; without a terminal, or at its end, the answer is empty."""
+        if not self.is_interactive:
+            return ""
+        self._end_status()
+        sys.stderr.write(f"{question} ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip()
+
     def error(self, error: FdlError, *, trace: bool = False) -> None:
         """Write an error and what to do about it to stderr; with ``trace`` where it came from."""
         if trace:
@@ -107,7 +145,13 @@ class Terminal:
             if each.hint is not None:
                 self._talk(paint.aside("hint:"), each.hint)
 
+    def _end_status(self) -> None:
+        if self._open_status:
+            sys.stderr.write("\n")
+            self._open_status = False
+
     def _talk(self, label: str, text: str) -> None:
+        self._end_status()
         sys.stderr.write(f"{label} {text}\n")
         sys.stderr.flush()
 
@@ -139,7 +183,7 @@ def wants_color(stream: TextIO, flag: bool | None, environ: Mapping[str, str]) -
     """Whether text for ``stream`` is colored: flag, then variables, then the kind of stream."""
     if flag is not None:
         return flag
-    asked = environ.get(COLOR_VARIABLE, "auto").lower()
+    asked = environ.get(variables.COLOR.name, "auto").lower()
     if asked in ("always", "never"):
         return asked == "always"
     if environ.get("NO_COLOR"):

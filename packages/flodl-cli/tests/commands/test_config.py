@@ -44,3 +44,27 @@ def test_schema_that_cannot_be_written_is_one_error(project):
     result = project.fdl("config", "schema", "--out", "gone/schema.json")
     assert result.code == 1
     assert result.err.startswith("error: gone/schema.json cannot be written: No such file")
+
+
+def test_show_of_a_command_has_its_settings_and_its_words(project):
+    project.manifest("commands: {t: {path: t}, r: {run: pytest, append: -q}}\n")
+    project.write(
+        "t/fdl.yml", "entry: e\ntraining: {epochs: 3}\ncommands: {q: {options: {m: x}}}\n"
+    )
+    assert project.fdl("config", "show", "--command", "t", "q").out == (
+        "training.epochs: 3\noptions.m: x\n# runs: e --epochs 3 --m x\n"
+    )
+    assert project.fdl("config", "show", "--command", "r").out == "# runs: sh -c 'pytest -q'\n"
+    data = json.loads(project.fdl("config", "show", "--command", "t", "--json").out)
+    assert data == {"settings": {"training.epochs": "3"}, "argv": ["e", "--epochs", "3"]}
+
+
+def test_show_of_what_cannot_be_shown_is_misuse(project):
+    project.manifest("commands: {t: {path: t}}\n")
+    project.write("t/fdl.yml", "commands: {r: {run: x}}\n")
+    assert (
+        "no command 'x' in t; commands: r"
+        in project.fdl("config", "show", "--command", "t", "x").err
+    )
+    assert "t has no entry to run" in project.fdl("config", "show", "--command", "t").err
+    assert project.fdl("config", "show", "a", "b").code == 2

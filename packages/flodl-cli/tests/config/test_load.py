@@ -103,3 +103,14 @@ def test_aliases_do_not_explode(tmp_path):
 def test_key_path_is_spelled_as_people_do():
     assert spell_key_path(("commands", "x", "args", 0)) == "commands.x.args[0]"
     assert spell_key_path(()) == ""
+
+
+def test_rare_characters_of_json_are_put_together(project):
+    file = project.write(
+        "fdl.json", '{"description": "\\ud83d\\ude00", "env": {"\\ud83d\\ude00": "x"}}'
+    )
+    data = load(file).data
+    assert data == {"description": "\U0001f600", "env": {"\U0001f600": "x"}}
+    broken = project.write("a.json", '{"description": "\\ud83d"}')
+    with pytest.raises(ConfigError, match="half of a character"):
+        load(broken)

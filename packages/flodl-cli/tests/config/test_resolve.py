@@ -183,7 +183,6 @@ def test_keys_of_the_root_are_refused_below(tree, project, key):
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("inherit-from: base.yml\n", "inherit-from"),
         ("cluster: true\n", "cluster"),
     ],
 )
@@ -198,28 +197,24 @@ def test_what_this_version_lacks_stops_every_command_of_the_manifest(tree, text,
         assert [each.place.key_path for each in missing] == [key]
 
 
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("docker: dev\n", "docker"),
-        ("schema: {}\n", "schema"),
-        ("schema-from: a.b:Args\n", "schema-from"),
-        ("probe: always\n", "probe"),
-        ("compile: true\n", "compile"),
-    ],
-)
-def test_what_concerns_the_entry_leaves_run_commands_alone(tree, text, key):
-    level = tree(f"{text}entry: x\ncommands: {{t: {{run: y}}, p: {{args: [z]}}}}\n")
-    assert level.commands["t"].missing == ()
-    (missing,) = level.commands["p"].program.missing
-    assert missing.place.key_path == key
-    assert missing.place.line == 1
+def test_ways_to_know_the_arguments_stay_with_the_entry(tree):
+    level = tree("schema: {options: {a: {}}}\nschema-from: a.b:Args\nentry: x\ncompile: true\n")
+    program = level.program
+    assert program.schema == {"options": {"a": {}}}
+    assert (program.schema_from, program.probe) == ("a.b:Args", "always")
+    assert tree("entry: x\n").program.probe == "auto"
 
 
-def test_docker_of_a_run_command_stops_only_that_one(tree):
-    level = tree("commands: {t: {run: x, docker: dev}, ok: {run: x}}\n")
-    assert [each.place.key_path for each in level.commands["t"].missing] == ["commands.t.docker"]
-    assert level.commands["ok"].missing == ()
+def test_impossible_schema_is_a_fault(faults):
+    ((line, key, said),) = faults("entry: x\nschema: {options: {gpus: {}}}\n")
+    assert (line, key) == (2, "schema")
+    assert said.startswith("gpus: fdl has an option --gpus")
+
+
+def test_docker_of_a_manifest_is_for_its_entry_and_of_a_command_for_its_line(tree):
+    level = tree("docker: dev\nentry: e\ncommands: {t: {run: x, docker: ci}, ok: {run: x}}\n")
+    assert level.program.docker == "dev"
+    assert [level.commands[name].docker for name in ("t", "ok")] == ["ci", None]
 
 
 @pytest.mark.parametrize("text", ["probe: auto\n", "probe: never\n", "cluster: {hosts: []}\n"])

@@ -27,9 +27,9 @@ def reads(monkeypatch):
     """How often the manifests were really read."""
     seen = []
 
-    def counting(file):
+    def counting(file, *rest):
         seen.append(file)
-        return resolve(file)
+        return resolve(file, *rest)
 
     monkeypatch.setattr(resolve_module, "resolve", counting)
     return seen
@@ -48,9 +48,27 @@ def opened(project):
 
 def test_kept_tree_equals_the_one_that_was_built(small, cache_file):
     resolution = resolve(str(small.root / "fdl.yml"))
-    store_tree(resolution.level, resolution.files, resolution.absent, "1")
+    store_tree(resolution.level, None, resolution.files, resolution.absent, "1")
     assert cache_file.exists()
-    assert load_tree(str(small.root / "fdl.yml"), "1") == resolution.level
+    assert load_tree(str(small.root / "fdl.yml"), None, "1") == resolution.level
+
+
+def test_every_overlay_has_its_own_tree(small, reads):
+    small.write("fdl.ci.yml", "description: CI\n")
+    for overlay, expected in ((None, "Everything"), ("ci", "CI")) * 2:
+        assert open_project(str(small.root), overlay).description == expected
+    assert len(reads) == 2
+    small.write("c/fdl.ci.yml", "description: below\n")
+    level = open_project(str(small.root), "ci").commands["c"].level
+    assert level.description == "below"
+
+
+def test_settings_of_the_environment_go_past_the_cache(small, reads):
+    opened(small)
+    level = open_project(str(small.root), None, {"FDL_TRAINING__EPOCHS": "9"})
+    assert level.program.settings["training.epochs"] == "9"
+    assert opened(small).program.settings["training.epochs"] == "3"
+    assert len(reads) == 2
 
 
 def test_second_call_does_not_read_the_manifests(small, reads):

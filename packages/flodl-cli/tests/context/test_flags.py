@@ -91,5 +91,13 @@ def test_words_that_only_look_like_flags_stay_words():
 
 def test_every_flag_in_the_help_is_understood():
     for spelling, _ in GLOBAL_FLAGS:
-        for flag in spelling.replace(" SPEC", "=none").split(", "):
-            assert scan([flag]).words == ()
+        for flag in spelling.replace(" SPEC", "=none").replace("NAME", "x").split(", "):
+            assert scan(flag.split()).words == ()
+
+
+def test_version_of_torch_is_left_to_the_libtorch_commands():
+    line = scan(["libtorch", "download", "--version", "2.12.0"])
+    assert line.words == ("libtorch", "download", "--version", "2.12.0")
+    assert not line.flags.version
+    assert scan(["libtorch", "--version"]).flags.version
+    assert scan(["test", "--version"]).flags.version

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from flodl_cli.errors import LaunchError
-from flodl_cli.host.process import run_child
+from flodl_cli.host.process import ask, run_child
 
 # A child that names itself once it is ready, and says which signal it got.
 CHILD = """
@@ -158,3 +158,16 @@ def _take_terminal():
     import termios
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def test_program_is_asked_and_answers(tmp_path):
+    answer = ask(["sh", "-c", "cat; echo no >&2; exit 3"], words="yes", directory=str(tmp_path))
+    assert answer == (3, "yes", "no\n")
+
+
+def test_program_that_is_not_there_or_hangs_is_an_error():
+    with pytest.raises(LaunchError, match="No such file") as failed:
+        ask(["/nowhere/x"])
+    assert failed.value.exit_code == 127
+    with pytest.raises(LaunchError, match=r"no answer within 0\.05 s"):
+        ask(["sleep", "9"], limit_s=0.05)

@@ -6,6 +6,7 @@ EXPLAINED = """\
 command      pytest -q 'a b'
 directory    {root}
 environment  A=1
+             FDL_GPU_FEATURE=''
              FDL_PROJECT_ROOT={root}
              FLODL_COLOR=auto
              FLODL_VERBOSITY=1
@@ -112,12 +113,12 @@ def test_gpus_limit_the_child_only(project, monkeypatch):
 
 
 def test_command_that_needs_what_is_missing_says_so_when_it_is_run(project):
-    project.manifest("commands:\n  t:\n    run: pytest\n    docker: dev\n")
+    project.manifest("commands:\n  t:\n    run: pytest\n    cluster: true\n")
     result = project.fdl("t")
     assert result.code == 2
     assert result.err == (
-        "error: fdl.yml:4: commands.t.docker: this version of fdl cannot run commands in a "
-        "container\nhint: remove the key to run on this host\n"
+        "error: fdl.yml:4: commands.t.cluster: this version of fdl cannot spread a command over "
+        "hosts\nhint: remove the key to run on this host only\n"
     )
 
 

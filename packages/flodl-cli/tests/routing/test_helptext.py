@@ -90,9 +90,15 @@ def test_preset_shows_what_it_comes_to(project):
 
 
 def test_help_says_what_cannot_run_yet(project):
-    bench(project, "docker: dev\n")
+    bench(project, "cluster: true\n")
     page = project.fdl("bench", "quick", "-h").out
-    assert "Cannot run yet:\n  bench/fdl.yml:5  this version of fdl cannot run" in page
+    assert "Cannot run yet:\n  bench/fdl.yml:5  this version of fdl cannot spread" in page
+
+
+def test_help_names_the_compose_service(project):
+    bench(project, "docker: dev\n")
+    assert "Compose service:\n  dev\n" in project.fdl("bench", "quick", "-h").out
+    assert " [docker: dev]" in project.fdl("bench", "-h").out
 
 
 def test_level_without_an_entry_points_to_its_commands(project):

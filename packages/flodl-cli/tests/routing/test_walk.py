@@ -4,6 +4,7 @@ from flodl_cli.config.resolve import resolve
 from flodl_cli.config.tree import Level, Preset, RunCommand
 from flodl_cli.context.flags import scan
 from flodl_cli.errors import ConfigErrors, UsageError
+from flodl_cli.names import BUILTIN_COMMANDS
 from flodl_cli.routing.walk import RunEntry, RunScript, ShowHelp, walk
 
 ROOT = """\
@@ -109,5 +110,6 @@ def test_way_into_a_broken_manifest_raises_its_problems(level):
 
 def test_unknown_command_lists_built_in_ones_too(level):
     error = refused(level, "tst")
-    assert error.message == "unknown command 'tst'; commands: config, test, bench, tools, broken"
+    names = ", ".join([*BUILTIN_COMMANDS, "test", "bench", "tools", "broken"])
+    assert error.message == f"unknown command 'tst'; commands: {names}"
     assert error.hint == "did you mean test?"

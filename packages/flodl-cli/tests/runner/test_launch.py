@@ -18,7 +18,13 @@ def test_child_is_told_verbosity_color_and_project():
         "FLODL_VERBOSITY": "1",
         "FLODL_COLOR": "auto",
         "FDL_PROJECT_ROOT": "/p",
+        "FDL_GPU_FEATURE": "",
     }
+
+
+def test_child_is_told_overlay_and_kind_of_gpu_code():
+    env = child_environment(settings(overlay="ci", gpu_feature="cuda"), {}, {"FDL_ENV": "other"})
+    assert (env["FDL_ENV"], env["FDL_GPU_FEATURE"]) == ("ci", "cuda")
 
 
 def test_flags_win_over_manifest_and_surroundings():

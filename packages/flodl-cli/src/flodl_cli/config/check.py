@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from flodl_cli.config.discover import find_manifest
+from flodl_cli.config.discover import find_manifest, overlay_names
 from flodl_cli.config.model import Manifest
 from flodl_cli.config.project import problems_below
 from flodl_cli.config.resolve import resolve
@@ -19,30 +19,61 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """The manifests that were read and everything wrong with them."""
+    """The files that were read, everything wrong with them, and what else there is to say."""
 
     files: tuple[str, ...]
     problems: tuple[ConfigError, ...]
+    notes: tuple[str, ...] = ()
 
 
-def check(start: str) -> Report:
+def check(start: str, overlay: str | None = None, *, all_envs: bool = False) -> Report:
     """Check the project that the absolute path ``start`` belongs to.
+
+    With ``all_envs`` it is checked without an overlay, then with each one beside its manifest.
 
     Raises:
         UsageError: It belongs to none.
     """
     try:
         file = find_manifest(start)
-        if file is None:
-            raise UsageError(
-                f"no fdl.yml in {start} or above", hint="go to the project that is to be checked"
-            )
-        resolution = resolve(file)
+    except ConfigError as error:
+        return Report(files=(error.file,), problems=(error,))
+    if file is None:
+        raise UsageError(
+            f"no fdl.yml in {start} or above", hint="go to the project that is to be checked"
+        )
+    overlays = [None, *overlay_names(file)] if all_envs else [overlay]
+    reports = [_check(file, each) for each in overlays]
+    # The same fault shows with every overlay: say it once.
+    problems = {_identity(each): each for report in reports for each in report.problems}
+    return Report(
+        files=tuple(dict.fromkeys(path for report in reports for path in report.files)),
+        problems=tuple(problems.values()),
+        notes=reports[0].notes,
+    )
+
+
+def _check(file: str, overlay: str | None) -> Report:
+    try:
+        resolution = resolve(file, overlay)
     except ConfigErrors as error:
         return Report(files=(error.errors[0].file,), problems=error.errors)
     except ConfigError as error:
         return Report(files=(error.file,), problems=(error,))
-    return Report(files=resolution.files, problems=tuple(problems_below(resolution.level)))
+    both = [name for name in overlay_names(file) if name in resolution.level.commands]
+    return Report(
+        files=resolution.files,
+        problems=tuple(problems_below(resolution.level)),
+        notes=tuple(
+            f"{name!r} is a command and an overlay: `fdl {name}` runs the command, "
+            f"`fdl @{name} COMMAND` uses the overlay"
+            for name in both
+        ),
+    )
+
+
+def _identity(problem: ConfigError) -> tuple[object, ...]:
+    return problem.file, problem.line, problem.key_path, problem.message
 
 
 def manifest_schema() -> str:

@@ -1,5 +1,5 @@
-"""Finds manifests: the one that rules a directory, and the one inside a given directory."""
-# ruff: noqa: PTH113, PTH118, PTH119, PTH120
+"""Finds manifests: the one that rules a directory, the one inside it, and their overlays."""
+# ruff: noqa: PTH113, PTH118, PTH119, PTH120, PTH122, PTH208
 # On the help path, where importing pathlib would take a fifth of the time.
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ import os.path
 
 from flodl_cli.errors import ConfigError
 from flodl_cli.names import MANIFEST_FILES
+
+TEMPLATE_ENDINGS = (".example", ".dist")
+"""What a project adds to the name of a manifest that everyone copies and changes."""
 
 
 def find_manifest(start: str) -> str | None:
@@ -26,16 +29,59 @@ def find_manifest(start: str) -> str | None:
 
 
 def manifest_in(directory: str) -> str | None:
-    """The manifest in ``directory`` itself.
+    """The manifest in ``directory`` itself; a template of one where there is no other.
 
     Raises:
         ConfigError: There are two.
     """
-    paths = [os.path.join(directory, name) for name in MANIFEST_FILES]
-    found = [path for path in paths if os.path.isfile(path)]
+    found = _existing(directory, "") or _existing(directory, TEMPLATE_ENDINGS[0])
+    found = found or _existing(directory, TEMPLATE_ENDINGS[1])
     if len(found) > 1:
         names = [os.path.basename(path) for path in found]
         raise ConfigError(
             f"{' and '.join(names)} stand in one directory", file=found[0], hint="keep one of them"
         )
     return found[0] if found else None
+
+
+def is_template(manifest: str) -> bool:
+    """Whether the file is one to be copied first, such as ``fdl.yml.example``."""
+    return manifest.endswith(TEMPLATE_ENDINGS)
+
+
+def _existing(directory: str, ending: str) -> list[str]:
+    paths = [os.path.join(directory, name + ending) for name in MANIFEST_FILES]
+    return [path for path in paths if os.path.isfile(path)]
+
+
+def overlay_files(manifest: str, name: str) -> list[str]:
+    """The paths at which an overlay ``name`` of ``manifest`` may stand."""
+    directory = os.path.dirname(manifest)
+    endings = [os.path.splitext(each)[1] for each in MANIFEST_FILES]
+    return [os.path.join(directory, f"fdl.{name}{ending}") for ending in endings]
+
+
+def overlay_of(manifest: str, name: str) -> str | None:
+    """The overlay ``name`` beside ``manifest``, if there is one.
+
+    Raises:
+        ConfigError: There are two.
+    """
+    found = [path for path in overlay_files(manifest, name) if os.path.isfile(path)]
+    if len(found) > 1:
+        names = [os.path.basename(path) for path in found]
+        raise ConfigError(
+            f"{' and '.join(names)} stand in one directory", file=found[0], hint="keep one of them"
+        )
+    return found[0] if found else None
+
+
+def overlay_names(manifest: str) -> list[str]:
+    """Names of all overlays beside ``manifest``."""
+    endings = tuple(os.path.splitext(each)[1] for each in MANIFEST_FILES)
+    try:
+        files = os.listdir(os.path.dirname(manifest))
+    except OSError:
+        return []
+    stems = (os.path.splitext(each) for each in files if each.startswith("fdl."))
+    return sorted({stem[4:] for stem, ending in stems if ending in endings and len(stem) > 4})

@@ -22,18 +22,25 @@ _MOST_NODES = 100_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """One manifest file: its plain data, and the line of each key, counted from 1."""
+    """Plain data of one manifest file, or of several merged into one.
+
+    ``lines`` has the line of each key, ``value_lines`` that of each value, counted from 1;
+    ``files`` the file of each key that does not stand in ``file`` itself.
+    """
 
     file: Path
     data: dict[str, Any]
     lines: dict[KeyPath, int] = field(default_factory=dict)
+    value_lines: dict[KeyPath, int] = field(default_factory=dict)
+    files: dict[KeyPath, str] = field(default_factory=dict)
 
     def place(self, path: KeyPath) -> Place:
         """Where ``path`` stands; where its nearest existing parent stands if it does not."""
         known = path
         while known and known not in self.lines:
             known = known[:-1]
-        return Place(file=str(self.file), line=self.lines.get(known), key_path=spell_key_path(path))
+        file = self.files.get(known, str(self.file))
+        return Place(file=file, line=self.lines.get(known), key_path=spell_key_path(path))
 
     def error(self, path: KeyPath, message: str, *, hint: str | None = None) -> ConfigError:
         """A ``ConfigError`` at ``path``."""
@@ -120,9 +127,11 @@ class _Plain:
                 raise self._document.error(
                     path, f"the key {key!r} is not text", hint="quote it, or name it otherwise"
                 )
-            here = (*path, str(key))
+            key_text = self._text(str(key), path)
+            here = (*path, key_text)
             self._note(here, _line(node, key, path, self._document.lines))
-            plain[str(key)] = self._value(value, here)
+            self._note_value(here, node.lc.data, key)
+            plain[key_text] = self._value(value, here)
         return plain
 
     def _value(self, value: object, path: KeyPath) -> Any:
@@ -149,7 +158,7 @@ class _Plain:
             case None | bool():
                 return value
             case str():
-                return str(value)
+                return self._text(str(value), path)
             case int() if type(value).__name__ == "ScalarBoolean":
                 return bool(value)
             case int():
@@ -161,6 +170,19 @@ class _Plain:
             case TaggedScalar():
                 raise self._document.error(path, f"the tag {value.tag.value} has no meaning here")
         raise self._document.error(path, f"a value of type {type(value).__name__} has no use here")
+
+    def _text(self, text: str, path: KeyPath) -> str:
+        """The text with the halves that JSON writes for rare characters put together."""
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise self._document.error(path, "holds half of a character") from error
+
+    def _note_value(
+        self, path: KeyPath, positions: Mapping[object, Sequence[int]] | None, key: object
+    ) -> None:
+        if positions and key in positions:
+            self._document.value_lines[path] = int(positions[key][2]) + 1
 
     def _note(self, path: KeyPath, line: int | None) -> None:
         self._nodes += 1

@@ -5,35 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from pydantic import ValidationError
-
-from flodl_cli.config.discover import manifest_in
+from flodl_cli.args.schema import schema_from_json
+from flodl_cli.config.discover import manifest_in, overlay_files
 from flodl_cli.config.kinds import PRESET_KEYS, Kind, kind_of, misplaced
-from flodl_cli.config.load import Document, KeyPath, load
+from flodl_cli.config.layers import Layers, load_layers, validated
+from flodl_cli.config.load import KeyPath
 from flodl_cli.config.model import CommandSpec, Manifest
 from flodl_cli.config.presets import Blocks, blocks_of, contradiction, flags, merge, settings
-from flodl_cli.config.problems import problems
 from flodl_cli.config.tree import Command, Level, Missing, PathCommand, Preset, Program, RunCommand
-from flodl_cli.errors import ConfigError, ConfigErrors
+from flodl_cli.errors import ConfigError, ConfigErrors, SchemaError
 from flodl_cli.names import MANIFEST_FILES
 
 _NOT_YET = {
-    "inherit-from": (
-        "this version of fdl cannot merge in a parent manifest",
-        "copy the keys you need into this file",
-    ),
-    "docker": (
-        "this version of fdl cannot run commands in a container",
-        "remove the key to run on this host",
-    ),
     "cluster": (
         "this version of fdl cannot spread a command over hosts",
         "remove the key to run on this host only",
-    ),
-    "schema": (
-        "this version of fdl cannot check arguments against a schema",
-        "remove the key: arguments then reach the entry unchecked",
     ),
 }
 
@@ -73,52 +61,69 @@ class _Use:
     path: KeyPath = ()
 
 
-def resolve(file: str) -> Resolution:
-    """Read ``file`` and every manifest below it.
+def resolve(
+    file: str, overlay: str | None = None, settings_on_top: Blocks | None = None
+) -> Resolution:
+    """Read ``file`` and every manifest below it, each with its overlay of that name if it has one.
 
-    A fault in a manifest below stays with the path command that leads there.
+    A fault in a manifest below stays with the path command that leads there. ``settings_on_top``
+    are laid over what every entry is run with.
 
     Raises:
         ConfigError, ConfigErrors: ``file`` itself is at fault.
     """
-    files: list[str] = []
-    level = _read(file, _Above(), files)
-    beside = (str(Path(each).with_name(name)) for each in files for name in MANIFEST_FILES)
+    reader = _Reader(overlay, settings_on_top or {})
+    level = reader.read(file, _Above())
+    beside = {
+        path
+        for each in reader.manifests
+        for path in (
+            *(str(Path(each).with_name(name)) for name in MANIFEST_FILES),
+            *(overlay_files(each, overlay) if overlay is not None else ()),
+        )
+    }
     return Resolution(
         level=level,
-        files=tuple(files),
-        absent=tuple(dict.fromkeys(each for each in beside if each not in files)),
+        files=tuple(reader.files),
+        absent=tuple(sorted(beside - set(reader.files))),
     )
 
 
-def _read(file: str, above: _Above, files: list[str]) -> Level:
-    files.append(file)
-    document = load(Path(file))
-    try:
-        manifest = Manifest.model_validate(document.data)
-    except ValidationError as error:
-        raise ConfigErrors(problems(document, error)) from error
-    return _LevelBuilder(document, manifest, above, files).build()
+class _Reader:
+    """Reads one manifest after the other, and remembers the files."""
+
+    def __init__(self, overlay: str | None, settings_on_top: Blocks) -> None:
+        self._overlay = overlay
+        self.settings_on_top = settings_on_top
+        self.manifests: list[str] = []
+        self.files: list[str] = []
+
+    def read(self, file: str, above: _Above) -> Level:
+        """The level that ``file`` and its other layers describe."""
+        self.manifests.append(file)
+        self.files.append(file)
+        layers = load_layers(file, self._overlay)
+        self.files += [each for each in layers.files if each not in self.files]
+        manifest = validated(layers.document)
+        return _LevelBuilder(layers, manifest, above, self).build()
 
 
 class _LevelBuilder:
     """Builds one level; its faults are gathered, so that a user sees all of them at once."""
 
-    def __init__(
-        self, document: Document, manifest: Manifest, above: _Above, files: list[str]
-    ) -> None:
-        self._document = document
+    def __init__(self, layers: Layers, manifest: Manifest, above: _Above, reader: _Reader) -> None:
+        self._document = layers.document
+        self._layer_files = layers.files
         self._manifest = manifest
         self._above = above
-        self._files = files
-        self._directory = str(document.file.parent)
+        self._reader = reader
+        self._directory = str(layers.document.file.parent)
         self._faults: list[ConfigError] = []
+        self._plain_schema: dict[str, Any] | None = None
         self._env = {**above.env, **(manifest.env or {}), **above.own_env}
-        self._blocks: Blocks = merge(blocks_of(document.data), above.blocks)
+        self._blocks: Blocks = merge(blocks_of(layers.document.data), above.blocks)
         self._entry = above.entry or manifest.entry
         self._missing = above.missing
-        if manifest.inherit_from is not None:
-            self._missing = (*above.missing, self._not_yet("inherit-from", ("inherit-from",)))
         own = manifest.cluster if isinstance(manifest.cluster, bool) else None
         self._cluster = self._clustered(own, ("cluster",), above.cluster)
 
@@ -130,6 +135,7 @@ class _LevelBuilder:
         """
         if self._above.directories:
             self._refuse_root_keys()
+        self._plain_schema = self._schema()
         program = None
         if self._entry is not None:
             program = self._program(
@@ -142,6 +148,7 @@ class _LevelBuilder:
             raise ConfigErrors(sorted(self._faults, key=lambda fault: fault.line or 0))
         return Level(
             file=str(self._document.file),
+            layers=self._layer_files,
             directory=self._directory,
             description=self._manifest.description or "",
             preset_label=self._manifest.arg_name,
@@ -174,8 +181,6 @@ class _LevelBuilder:
                 program=self._program(use),
             )
         missing = (*self._missing, *([cluster] if cluster else []))
-        if spec.docker is not None:
-            missing = (*missing, self._not_yet("docker", (*path, "docker")))
         return RunCommand(
             name=name,
             description=spec.description or "",
@@ -183,6 +188,7 @@ class _LevelBuilder:
             directory=self._directory,
             run=spec.run or "",
             append=spec.append,
+            docker=spec.docker,
             env=env,
             missing=missing,
         )
@@ -201,7 +207,7 @@ class _LevelBuilder:
         level: Level | None = None
         faults: tuple[ConfigError, ...] = ()
         try:
-            level = _read(self._child(name, spec, above.directories), above, self._files)
+            level = self._reader.read(self._child(name, spec, above.directories), above)
         except ConfigErrors as error:
             faults = error.errors
         except ConfigError as error:
@@ -240,34 +246,36 @@ class _LevelBuilder:
         )
 
     def _program(self, use: _Use) -> Program:
-        conflict = contradiction(use.blocks)
+        blocks = merge(use.blocks, self._reader.settings_on_top)
+        conflict = contradiction(blocks)
         if conflict is not None:
             self._fault((*use.path, "ddp"), conflict, "set the other one to null")
-        missing = [*self._missing, *([use.cluster] if use.cluster else []), *self._entry_missing()]
+        missing = [*self._missing, *([use.cluster] if use.cluster else [])]
         return Program(
             entry=use.entry,
+            docker=self._manifest.docker,
+            layers=self._layer_files,
+            schema=self._plain_schema,
+            schema_from=self._manifest.schema_from,
+            probe="always" if self._manifest.compile else self._manifest.probe or "auto",
             directory=self._directory,
-            flags=flags(use.blocks),
+            flags=flags(blocks),
             args=(*self._above.args, *use.args),
             env=use.env,
-            settings=settings(use.blocks),
+            settings=settings(blocks),
             missing=tuple(missing),
         )
 
-    def _entry_missing(self) -> list[Missing]:
-        manifest = self._manifest
-        keys: list[tuple[str, str]] = []
-        if manifest.docker is not None:
-            keys.append(("docker", "docker"))
-        if manifest.entry_schema is not None:
-            keys.append(("schema", "schema"))
-        if manifest.schema_from is not None:
-            keys.append(("schema", "schema-from"))
-        if manifest.probe == "always":
-            keys.append(("schema", "probe"))
-        if manifest.compile:
-            keys.append(("schema", "compile"))
-        return [self._not_yet(feature, (key,)) for feature, key in keys]
+    def _schema(self) -> dict[str, Any] | None:
+        """The schema in the manifest, if it is one."""
+        data = self._manifest.entry_schema
+        if data is not None:
+            try:
+                schema_from_json(data)
+            except SchemaError as error:
+                self._fault(("schema",), error.message, error.hint or "correct the schema")
+                return None
+        return data
 
     def _clustered(
         self, value: bool | None, path: KeyPath, outer: Missing | None

@@ -29,7 +29,7 @@ class Missing(NamedTuple):
 
 
 class RunCommand(NamedTuple):
-    """A command that is a line for the shell."""
+    """A command that is a line for the shell, on this host or in the compose service ``docker``."""
 
     name: str
     description: str
@@ -39,12 +39,15 @@ class RunCommand(NamedTuple):
     append: str | None
     env: dict[str, str]
     missing: tuple[Missing, ...]
+    docker: str | None = None
 
 
 class Program(NamedTuple):
     """An ``entry`` with everything the manifests add before the user's own arguments.
 
-    ``settings`` are the effective ``block.key`` values that ``flags`` were made from.
+    ``settings`` are the effective ``block.key`` values that ``flags`` were made from; ``docker``
+    is the compose service that the entry runs in; ``layers`` are the files of its manifest.
+    ``schema``, ``schema_from`` and ``probe`` say how its arguments are known.
     """
 
     entry: str
@@ -54,6 +57,11 @@ class Program(NamedTuple):
     env: dict[str, str]
     settings: dict[str, str]
     missing: tuple[Missing, ...]
+    docker: str | None = None
+    layers: tuple[str, ...] = ()
+    schema: dict[str, Any] | None = None
+    schema_from: str | None = None
+    probe: str = "auto"
 
 
 class Preset(NamedTuple):
@@ -66,9 +74,13 @@ class Preset(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What one manifest offers: its commands, and its ``entry`` if it has one."""
+    """What one manifest offers: its commands, and its ``entry`` if it has one.
+
+    ``layers`` are all files it was merged from: parents, ``file`` itself, overlays.
+    """
 
     file: str
+    layers: tuple[str, ...]
     directory: str
     description: str
     preset_label: str
@@ -104,6 +116,7 @@ def from_json(data: dict[str, Any]) -> Level:
     return Level(
         **{
             **data,
+            "layers": tuple(data["layers"]),
             "program": data["program"] and _program(data["program"]),
             "commands": {name: _command(each) for name, each in data["commands"].items()},
         }
@@ -126,6 +139,7 @@ def _program(data: dict[str, Any]) -> Program:
             **data,
             "flags": tuple(data["flags"]),
             "args": tuple(data["args"]),
+            "layers": tuple(data["layers"]),
             "missing": _missing(data["missing"]),
         }
     )

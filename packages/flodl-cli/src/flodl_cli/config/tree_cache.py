@@ -17,13 +17,13 @@ from typing import Any
 from flodl_cli.config.tree import Level, from_json, to_json
 from flodl_cli.names import CACHE_FOLDER
 
-_FORMAT = 1
+_FORMAT = 3
 
 
-def load_tree(file: str, version: str) -> Level | None:
+def load_tree(file: str, overlay: str | None, version: str) -> Level | None:
     """The kept tree of the manifest ``file``, if the files it was made from are as they were."""
     try:
-        with open(_cache_file(file), encoding="utf-8") as stream:
+        with open(_cache_file(file, overlay), encoding="utf-8") as stream:
             kept = json.load(stream)
         if kept["format"] != _FORMAT or kept["version"] != version:
             return None
@@ -37,9 +37,11 @@ def load_tree(file: str, version: str) -> Level | None:
         return None
 
 
-def store_tree(level: Level, files: Sequence[str], absent: Sequence[str], version: str) -> None:
+def store_tree(
+    level: Level, overlay: str | None, files: Sequence[str], absent: Sequence[str], version: str
+) -> None:
     """Keep a tree that has no problems, for as long as its files do not change."""
-    target = _cache_file(level.file)
+    target = _cache_file(level.file, overlay)
     temporary = f"{target}.{os.getpid()}.tmp"
     try:
         kept = {
@@ -58,8 +60,9 @@ def store_tree(level: Level, files: Sequence[str], absent: Sequence[str], versio
             os.unlink(temporary)
 
 
-def _cache_file(file: str) -> str:
-    return os.path.join(os.path.dirname(file), CACHE_FOLDER, "cache", "tree.json")
+def _cache_file(file: str, overlay: str | None) -> str:
+    name = "tree.json" if overlay is None else f"tree.{overlay}.json"
+    return os.path.join(os.path.dirname(file), CACHE_FOLDER, "cache", name)
 
 
 def _fingerprint(file: str) -> list[Any]:

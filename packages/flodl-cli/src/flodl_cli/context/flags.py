@@ -17,18 +17,24 @@ _SWITCHES = {
     "--no-append": "--no-append",
     "--no-prebuild": "--no-prebuild",
     "--explain": "--explain",
+    "--refresh-schema": "--refresh-schema",
 }
 _VALUES = {"--env": "the name of an overlay", "--gpus": "the GPUs: all, none, or a list like 0,1"}
+
+_HAS_OWN_VERSION = "libtorch"
+"""The built-in command whose own commands take ``--version V``: that of torch."""
 
 GLOBAL_FLAGS: tuple[tuple[str, str], ...] = (
     ("-h, --help", "Show help; after a command, the help of that command"),
     ("-V, --version", "Show the version"),
+    ("--env NAME, @NAME", "Merge fdl.NAME.yml into the manifest"),
     ("--gpus SPEC", "Limit a command to some GPUs: all, none, or indices and UUIDs (0,1)"),
     ("-v, -vv, -vvv", "Say more: verbose, debug, trace"),
     ("-q, --quiet", "Say less"),
     ("--ansi, --no-ansi", "Force color, or forbid it"),
     ("--no-append", "Leave out what a run command appends"),
     ("--explain", "Print what a command would run, and run nothing"),
+    ("--refresh-schema", "Ask the program of a command for its arguments anew"),
 )
 """Spelling and meaning of each global flag, in the order help shows them."""
 
@@ -43,6 +49,7 @@ class GlobalFlags(NamedTuple):
     no_append: bool = False
     no_prebuild: bool = False
     explain: bool = False
+    refresh_schema: bool = False
     gpus: GpuScope | None = None
     overlay: str | None = None
 
@@ -102,12 +109,16 @@ class _Scanner:
             no_append="--no-append" in on,
             no_prebuild="--no-prebuild" in on,
             explain="--explain" in on,
+            refresh_schema="--refresh-schema" in on,
             gpus=None if gpus is None else parse_gpus(gpus),
             overlay=self._overlay(),
         )
 
     def _take(self, word: str, rest: list[str]) -> None:
         name, equals, value = word.partition("=")
+        if name == "--version" and self.words[:1] == [_HAS_OWN_VERSION] and len(self.words) > 1:
+            self.words.append(word)
+            return
         if word in _SWITCHES:
             self._switches.add(_SWITCHES[word])
         elif word in _VERBOSITY:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from flodl_cli.errors import LaunchError
 
@@ -16,6 +16,50 @@ _Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 
 _INTERRUPTED = 130
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Answer(NamedTuple):
+    """What a program said before it ended: its exit code, its output, its complaints."""
+
+    code: int
+    out: str
+    err: str
+
+
+def ask(
+    argv: Sequence[str],
+    *,
+    directory: str | None = None,
+    env: Mapping[str, str] | None = None,
+    limit_s: float | None = None,
+    words: str | None = None,
+) -> Answer:
+    """Run ``argv`` without a terminal, tell it ``words``, and return what it said.
+
+    Raises:
+        LaunchError: There is no such program, it may not be executed, or it took too long.
+    """
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=directory,
+            env=env,
+            input=words,
+            stdin=subprocess.DEVNULL if words is None else None,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LaunchError(f"{argv[0]!r} gave no answer within {limit_s:g} s") from error
+    except OSError as error:
+        raise LaunchError(
+            f"{argv[0]!r} cannot be run: {error.strerror}",
+            exit_code=127 if isinstance(error, FileNotFoundError) else 126,
+        ) from error
+    return Answer(done.returncode, done.stdout, done.stderr)
 
 
 def run_child(argv: Sequence[str], *, directory: str, env: Mapping[str, str]) -> int:

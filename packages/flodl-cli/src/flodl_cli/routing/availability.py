@@ -12,22 +12,7 @@ def refuse_unavailable(flags: GlobalFlags) -> None:
     Raises:
         UsageError: They do.
     """
-    refuse_overlay(flags.overlay, "the command line")
     if flags.no_prebuild:
         raise UsageError(
             "--no-prebuild: this version of fdl prepares no hosts", hint="leave the flag out"
-        )
-
-
-def refuse_overlay(name: str | None, source: str) -> None:
-    """Stop a call that asks for an overlay.
-
-    Raises:
-        UsageError: ``name`` is not ``None``.
-    """
-    if name is not None:
-        raise UsageError(
-            f"overlay {name!r} is asked for by {source}, "
-            "but this version of fdl cannot merge overlays",
-            hint="leave it out to use the manifest as it stands",
         )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from flodl_cli.args.schema import Option, Positional
+from flodl_cli.config.discover import overlay_names
 from flodl_cli.config.project import problems_below
 from flodl_cli.config.tree import Command, Level, Missing, PathCommand, Preset, Program, RunCommand
 from flodl_cli.context.flags import GLOBAL_FLAGS
-from flodl_cli.errors import ConfigError, ConfigErrors
+from flodl_cli.errors import ConfigErrors, FdlError
 from flodl_cli.names import BUILTIN_COMMANDS, MANIFEST_FILES
+from flodl_cli.project.schema import known_schema
 from flodl_cli.routing.walk import ShowHelp
 from flodl_cli.runner import entry, script
 from flodl_cli.terminal import Terminal, columns, describe, shown_path, wrap
@@ -22,7 +25,7 @@ _FOOTER = (
 
 
 def root_help(
-    root: Level | None, problem: ConfigError | ConfigErrors | None, terminal: Terminal
+    root: Level | None, problem: FdlError | None, overlay: str | None, terminal: Terminal
 ) -> str:
     """The help of fdl itself; a manifest's problem is part of it, never in its way."""
     page = _Page(terminal)
@@ -32,12 +35,20 @@ def root_help(
     page.section("Built-in commands", list(BUILTIN_COMMANDS.items()))
     if root is not None:
         page.section(f"Commands of {shown_path(root.file)}", _commands(root))
+        environments = overlay_names(root.file)
+        page.section(
+            "Environments",
+            [(f"@{name}", "active" if name == overlay else "") for name in environments],
+        )
     elif problem is None:
         page.text(
             f"No {MANIFEST_FILES[0]} here or in a directory above: inside a project, "
-            "its commands are listed here too."
+            "its commands are listed here too. Without one, fdl manages libtorch: "
+            "`fdl libtorch download`, then `fdl libtorch env`."
         )
-    problems = [problem] if problem else list(problems_below(root)) if root else []
+    problems: list[FdlError] = [problem] if problem else []
+    if root is not None:
+        problems += problems_below(root)
     page.problems(problems)
     page.text(_FOOTER)
     return page.render()
@@ -67,6 +78,7 @@ def _run_help(page: _Page, name: str, command: RunCommand) -> None:
         slots = slots.replace(" MORE", " [MORE]")
     page.lines("Runs", [slots.replace(" ARGUMENTS", " [ARGUMENTS]")])
     page.lines("In", [command.directory])
+    page.docker(command.docker)
     page.environment(command.env)
     page.missing(command.missing)
 
@@ -77,6 +89,7 @@ def _preset_help(page: _Page, name: str, preset: Preset) -> None:
     page.section("Effective config", list(preset.program.settings.items()))
     page.lines("Effective command", [shlex.join(entry.compose(preset.program, ()))])
     page.lines("In", [preset.program.directory])
+    page.docker(preset.program.docker)
     page.environment(preset.program.env)
     page.missing(preset.program.missing)
     page.text(f"ARGUMENTS are passed on: `{name} -- --help` shows the help of the program itself.")
@@ -99,7 +112,9 @@ def _level_help(page: _Page, name: str, level: Level) -> None:
 
 
 def _entry_help(page: _Page, name: str, program: Program) -> None:
-    page.lines("Entry", [program.entry])
+    service = f" [docker: {program.docker}]" if program.docker else ""
+    _schema_help(page, name, program)
+    page.lines("Entry", [program.entry + service])
     page.lines("In", [program.directory])
     page.section("Defaults", list(program.settings.items()))
     page.environment(program.env)
@@ -107,6 +122,35 @@ def _entry_help(page: _Page, name: str, program: Program) -> None:
     page.text(
         f"All other words go to the entry: `{name} -- --help` shows the help of the program itself."
     )
+
+
+def _schema_help(page: _Page, name: str, program: Program) -> None:
+    known = known_schema(program)
+    if known.schema is None:
+        return
+    page.section("Arguments", [(each.name, _said(each)) for each in known.schema.args])
+    page.section("Commands of the program", [
+        (each, nested.description) for each, nested in known.schema.commands.items()
+    ])  # fmt: skip
+    page.section("Options", [(_spelled(each), _said(each)) for each in known.schema.options])
+    if known.status == "stale":
+        page.text(f"The schema is stale: `fdl schema refresh {name.removeprefix('fdl ')}`.")
+
+
+def _spelled(option: Option) -> str:
+    letter = f"-{option.short}, " if option.short else ""
+    return f"{letter}--{option.name}" + ("" if option.type == "bool" else " <VALUE>")
+
+
+def _said(entry: Option | Positional) -> str:
+    parts = [entry.description]
+    if entry.default not in (None, False, "", [], ()):
+        parts.append(f"[default: {entry.default}]")
+    if entry.choices:
+        parts.append(f"[possible: {', '.join(str(each) for each in entry.choices)}]")
+    variable = entry.env if isinstance(entry, Option) else None
+    text = " ".join(part for part in parts if part)
+    return f"{text}\n[env: {variable}]".lstrip("\n") if variable else text
 
 
 def _commands(level: Level) -> list[tuple[str, str]]:
@@ -158,12 +202,15 @@ class _Page:
     def environment(self, env: dict[str, str]) -> None:
         self.lines("Environment", [f"{name}={shlex.quote(value)}" for name, value in env.items()])
 
+    def docker(self, service: str | None) -> None:
+        self.lines("Compose service", [service] if service else [])
+
     def missing(self, missing: Sequence[Missing]) -> None:
         places = [f"{shown_path(each.place.file)}:{each.place.line}" for each in missing]
         rows = list(zip(places, (each.message for each in missing), strict=True))
         self.section("Cannot run yet", rows)
 
-    def problems(self, problems: Sequence[ConfigError | ConfigErrors]) -> None:
+    def problems(self, problems: Sequence[FdlError]) -> None:
         lines: list[str] = []
         for problem in problems:
             for each in problem.errors if isinstance(problem, ConfigErrors) else (problem,):

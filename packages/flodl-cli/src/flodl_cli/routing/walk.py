@@ -46,20 +46,9 @@ def walk(root: Level, line: CommandLine) -> Outcome:
         UsageError: The words lead to no command, or to one that takes none of the rest.
         ConfigErrors: They lead to a manifest that has problems.
     """
-    levels = [root]
-    target: Command | None = None
-    depth = 0
-    for word in line.words:
-        found = levels[-1].commands.get(word)
-        if found is None:
-            break
-        depth += 1
-        target = found
-        if not isinstance(found, PathCommand):
-            break
-        levels.append(_below(found))
+    levels, target, depth = descend(root, line.words)
     trail, rest = line.words[:depth], line.words[depth:]
-    files = tuple(level.file for level in levels)
+    files = tuple(file for level in levels for file in level.layers)
     if target is None:
         raise unknown_command(rest[0], trail, (*BUILTIN_COMMANDS, *root.commands))
     if line.flags.help:
@@ -74,6 +63,27 @@ def walk(root: Level, line: CommandLine) -> Outcome:
             return RunEntry(program=program, words=(*rest, *(line.tail or ())), files=files)
         case PathCommand():
             return _enter(levels[-1], line, trail, rest, files)
+
+
+def descend(root: Level, words: Sequence[str]) -> tuple[list[Level], Command | None, int]:
+    """The levels that ``words`` pass, the command they end at, and how many of them lead there.
+
+    Raises:
+        ConfigErrors: They lead to a manifest that has problems.
+    """
+    levels = [root]
+    target: Command | None = None
+    depth = 0
+    for word in words:
+        found = levels[-1].commands.get(word)
+        if found is None:
+            break
+        depth += 1
+        target = found
+        if not isinstance(found, PathCommand):
+            break
+        levels.append(_below(found))
+    return levels, target, depth
 
 
 def unknown_command(

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from flodl_cli import names
 from flodl_cli.config.tree import Missing
 from flodl_cli.errors import ConfigError
 from flodl_cli.host.process import run_child
 from flodl_cli.runner.gpus import GpuScope, device_masks
 from flodl_cli.terminal import Terminal, shown_path
+from flodl_sys import names as variables
 
 _NORMAL_VERBOSITY = "1"
 _CRASHES = ("SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")
@@ -40,6 +40,8 @@ class ChildSettings(NamedTuple):
     color: bool | None
     gpus: GpuScope | None
     project_root: str
+    overlay: str | None = None
+    gpu_feature: str = ""
 
 
 def child_environment(
@@ -53,17 +55,20 @@ def child_environment(
     env = dict(manifest_env)
     known = {**environ, **manifest_env}
     if settings.verbosity is not None:
-        env[names.VERBOSITY_VARIABLE] = str(settings.verbosity)
-    elif not known.get(names.VERBOSITY_VARIABLE):
-        env[names.VERBOSITY_VARIABLE] = _NORMAL_VERBOSITY
+        env[variables.VERBOSITY.name] = str(settings.verbosity)
+    elif not known.get(variables.VERBOSITY.name):
+        env[variables.VERBOSITY.name] = _NORMAL_VERBOSITY
     if settings.color is not None:
-        env[names.COLOR_VARIABLE] = "always" if settings.color else "never"
-    elif not known.get(names.COLOR_VARIABLE):
-        env[names.COLOR_VARIABLE] = "auto"
-    env[names.PROJECT_ROOT_VARIABLE] = settings.project_root
+        env[variables.COLOR.name] = "always" if settings.color else "never"
+    elif not known.get(variables.COLOR.name):
+        env[variables.COLOR.name] = "auto"
+    env[variables.PROJECT_ROOT.name] = settings.project_root
+    env[variables.GPU_FEATURE.name] = settings.gpu_feature
+    if settings.overlay is not None:
+        env[variables.ENV.name] = settings.overlay
     program = _own_program()
     if program is not None:
-        env[names.PROGRAM_VARIABLE] = program
+        env[variables.BIN.name] = program
     if settings.gpus is not None:
         env.update(device_masks(settings.gpus))
     return env

@@ -43,24 +43,29 @@ class Gate(Construct):
 def mix(weights: Tensor, outputs: list[Tensor]) -> Tensor:
     """Return the weighted sum of the outputs: stack, multiply, sum, whatever their number.
 
+    The list is emptied, so that without gradients the outputs are freed before the product.
+
     Raises:
         NodeError: The shapes do not fit; the message lists all of them.
     """
-    shape = outputs[0].shape
-    leading = weights.dim() - 1
-    fits = (
-        all(output.shape == shape for output in outputs)
-        and leading >= 0
-        and weights.shape[-1] == len(outputs)
-        and weights.shape[:-1] == shape[:leading]
+    axis = weights.dim() - 1
+    try:
+        stacked = torch.stack(outputs, axis)
+    except (RuntimeError, IndexError) as error:  # torch compares the shapes, and faster
+        raise _misfit(weights, outputs) from error
+    shape = stacked.shape
+    if axis < 0 or shape[: axis + 1] != weights.shape:
+        raise _misfit(weights, outputs)
+    outputs.clear()
+    for _ in range(len(shape) - 1 - axis):
+        weights = weights.unsqueeze(-1)
+    return (weights * stacked).sum(axis)
+
+
+def _misfit(weights: Tensor, outputs: list[Tensor]) -> NodeError:
+    return NodeError(
+        f"gate: weights of shape {list(weights.shape)} for {len(outputs)} experts with outputs "
+        f"of shapes {', '.join(str(list(output.shape)) for output in outputs)}",
+        hint="the router returns [..., number of experts], where ... begins the shape that all "
+        "experts share",
     )
-    if not fits:
-        raise NodeError(
-            f"gate: weights of shape {list(weights.shape)} for {len(outputs)} experts with outputs "
-            f"of shapes {', '.join(str(list(output.shape)) for output in outputs)}",
-            hint="the router returns [..., number of experts], where ... begins the shape that all "
-            "experts share",
-        )
-    stacked = torch.stack(outputs, dim=leading)
-    spread = weights.reshape(*weights.shape, *([1] * (len(shape) - leading)))
-    return (spread * stacked).sum(dim=leading)

@@ -1,0 +1,1 @@
+"""The rim towards the network: files fetched in pieces, archives taken apart."""

@@ -1,0 +1,1 @@
+"""What fdl keeps and makes for a project beside its manifests."""
