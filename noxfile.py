@@ -237,7 +237,7 @@ def _write_pins(key: str, pins: list[str]) -> None:
     body = "".join(f'    "{pin}",\n' for pin in pins)
     replacement = f"{key} = [\n{body}]" if pins else f"{key} = []"
     text, count = re.subn(
-        rf"^{re.escape(key)} = \[.*?^?\]$",
+        rf"^{re.escape(key)} = \[(?:\]|\n.*?\n\])$",
         lambda _: replacement,
         path.read_text(),
         flags=re.M | re.S,
