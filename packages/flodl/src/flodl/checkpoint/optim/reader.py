@@ -214,9 +214,7 @@ def _read_tensors(file: BinaryIO, header: Header, name: str) -> dict[str, Tensor
     if not header.metadata.get("fdl.digest"):
         raise wrong
     try:
-        stored = read_tensors(
-            file, header, wanted=set(header.entries), name=name, verify=True
-        )
+        stored = read_tensors(file, header, wanted=set(header.entries), name=name, verify=True)
     except CheckpointFormatError as error:
         raise wrong from error
     return stored | {alias: stored[target] for alias, target in header.aliases.items()}
