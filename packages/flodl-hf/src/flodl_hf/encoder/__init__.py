@@ -1,0 +1,1 @@
+"""From a family and a config to the backbone, as a graph."""

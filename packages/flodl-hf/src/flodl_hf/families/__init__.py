@@ -1,0 +1,1 @@
+"""The six families: a specification each, and the classes that carry it."""

@@ -1,0 +1,1 @@
+"""What stands on a backbone: graphs, losses, and methods that take texts."""

@@ -1,0 +1,114 @@
+"""Token classification: a label for each token, such as the parts of names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, overload
+
+import torch
+from torch import Tensor
+
+from flodl_hf.heads.base import Encoded, Head, batches_of, check_list, in_order
+from flodl_hf.heads.graphs import Shape
+from flodl_hf.heads.losses import Reduction, reduced, token_loss
+from flodl_hf.tokenizer.encoded import EncodedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrediction:
+    """What a model says about one token.
+
+    Attributes:
+        token: Its text in the vocabulary.
+        label: The most likely class.
+        score: Probability of that class.
+        attends: Whether it is a token, not padding.
+        start: First character in the text; ``start == end`` for specials and padding.
+        end: The character after the last.
+    """
+
+    token: str
+    label: str
+    score: float
+    attends: bool
+    start: int
+    end: int
+
+
+class TokenHead(Head):
+    """A classifier of tokens."""
+
+    shape: ClassVar[Shape] = "token"
+
+    def predict(self, texts: Sequence[str], *, batch_size: int = 32) -> list[list[TokenPrediction]]:
+        """Return a prediction for each token of each text, specials and padding included.
+
+        Raises:
+            TypeError: A single text.
+            HeadError: There is no tokenizer.
+            TokenizerError: A text cannot be encoded, or is too long.
+        """
+        check_list(texts, "predict")
+        tokenizer = self.need_tokenizer("predict")
+        found: dict[int, list[TokenPrediction]] = {}
+        for chosen in batches_of([len(text) for text in texts], batch_size):
+            enc = tokenizer.encode([texts[index] for index in chosen])
+            found |= dict(zip(chosen, self.tag(enc), strict=True))
+        return in_order(found)
+
+    def tag(self, enc: EncodedBatch) -> list[list[TokenPrediction]]:
+        """Return a prediction for each token of an encoded batch.
+
+        Raises:
+            HeadError: There is no tokenizer, which knows the tokens' texts.
+        """
+        tokenizer = self.need_tokenizer("tag")
+        with self.predicting():
+            logits = self.forward_encoded(self.moved(enc)).float()
+            scores, classes = torch.softmax(logits, -1).max(-1)
+        rows = zip(
+            enc.input_ids.tolist(),
+            classes.tolist(),
+            scores.tolist(),
+            enc.attention_mask.tolist(),
+            enc.offsets.tolist(),
+            strict=True,
+        )
+        return [
+            [
+                TokenPrediction(
+                    token=tokenizer.id_to_token(index),
+                    label=self.labels[kind],
+                    score=score,
+                    attends=bool(real),
+                    start=start,
+                    end=end,
+                )
+                for index, kind, score, real, (start, end) in zip(*row, strict=True)
+            ]
+            for row in rows
+        ]
+
+    @overload
+    def compute_loss(
+        self, enc: Encoded, labels: Tensor, *, reduction: Literal["mean"] = "mean"
+    ) -> Tensor: ...
+    @overload
+    def compute_loss(
+        self, enc: Encoded, labels: Tensor, *, reduction: Literal["sum"]
+    ) -> tuple[Tensor, Tensor]: ...
+    def compute_loss(
+        self, enc: Encoded, labels: Tensor, *, reduction: Reduction = "mean"
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the cross entropy over tokens whose label is not -100.
+
+        Args:
+            enc: An encoded batch, on the model's device like the labels.
+            labels: Classes ``[B, S]``; ``align_labels`` makes them of labels of words.
+            reduction: ``"mean"``, or ``"sum"`` for the sum and the number of tokens.
+
+        Raises:
+            HeadError: The labels do not fit.
+        """
+        return reduced(token_loss(self.forward_encoded(enc), labels), reduction)

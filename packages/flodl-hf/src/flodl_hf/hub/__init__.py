@@ -1,0 +1,1 @@
+"""Names of repositories, and the files of one commit."""

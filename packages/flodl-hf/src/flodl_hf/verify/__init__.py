@@ -1,0 +1,1 @@
+"""Checks against the reference library; it is loaded here, and nowhere else."""

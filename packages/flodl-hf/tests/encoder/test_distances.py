@@ -1,0 +1,42 @@
+import pytest
+import torch
+
+from flodl_hf.encoder.distances import Distances, bucket
+
+
+@pytest.mark.parametrize(
+    ("distance", "expected"),
+    [
+        (0, 0),
+        (1, 1),
+        (128, 128),
+        (129, 129),
+        (200, 169),
+        (511, 255),
+        (512, 256),
+        (600, 270),
+        (700, 284),
+    ],
+)
+def test_buckets_are_those_of_the_reference(distance, expected):
+    both = bucket(torch.tensor([distance, -distance]), 256, 512)
+    assert both.tolist() == [expected, -expected]
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 64, 65, 200])
+def test_rows_are_counted_from_the_first_in_use(length):
+    distances = Distances(span=16, buckets=16, reach=32, length=64)
+    first, end = distances.rows(length)
+    index = distances(torch.zeros(2, length, 4))
+    at = torch.arange(length)
+    plain = (bucket(at[:, None] - at[None, :], 16, 32) + 16).clamp(0, 31)
+    assert torch.equal(index + first, plain)
+    assert index.min() == 0
+    assert index.max() == end - first - 1
+
+
+def test_without_buckets_every_distance_has_a_row():
+    distances = Distances(span=8, buckets=-1, reach=8, length=8)
+    index = distances(torch.zeros(1, 20, 4))
+    at = torch.arange(20)
+    assert torch.equal(index, (at[:, None] - at[None, :] + 8).clamp(0, 15))
