@@ -1,5 +1,6 @@
 import io
 import json
+import re
 import urllib.error
 import urllib.request
 
@@ -11,6 +12,7 @@ from flodl import FlowBuilder, Monitor, Trainer, record_scalar
 from flodl.core.errors import ConfigError
 from flodl.data import TensorDataSet
 from flodl.records import Reduction
+from flodl.records.errors import RecordLogError
 
 
 def build(device):
@@ -52,13 +54,13 @@ def test_the_portal_serves_the_run_while_it_trains(tmp_path):
 
 
 def test_the_saved_page_holds_every_epoch_and_the_model(tmp_path):
-    page = tmp_path / "run.html"
-    builder(tmp_path).save_dashboard(page).dashboard_theme("dark").monitor(
-        Monitor(3, progress="none")
-    ).run()
-    text = page.read_text()
-    assert "<svg" in text or "svg" in text
-    assert "line" in text
+    page, monitor = tmp_path / "run.html", Monitor(3, progress="none")
+    builder(tmp_path).save_dashboard(page).dashboard_theme("dark").monitor(monitor).run()
+    data = re.search(r'id="flodl-data">(.*?)</script>', page.read_text(), flags=re.S)
+    assert len(monitor.history) == 3
+    assert all(str(record.metrics["loss"]) in data[1] for record in monitor.history)
+    assert build(None).structural_hash in data[1]
+    assert r'"graph_svg":"\u003csvg' in data[1]
 
 
 def test_the_saved_page_is_written_when_the_run_fails(tmp_path):
@@ -113,7 +115,7 @@ def test_without_a_monitor_one_is_made_and_prints_the_epochs(tmp_path, capsys):
 
 def test_a_record_log_in_a_place_that_cannot_be_written_stops_the_run(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(Exception, match="file"):
+    with pytest.raises(RecordLogError, match="file"):
         builder(tmp_path).record_log(tmp_path / "file" / "records").run()
 
 
