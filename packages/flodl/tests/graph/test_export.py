@@ -7,7 +7,7 @@ from torch import nn
 
 from flodl.core.errors import ExportError
 from flodl.graph import FlowBuilder, GraphPathError
-from flodl.nn import ArgmaxSelector, StateAdd, ThresholdHalt
+from flodl.nn import ArgmaxSelector, SoftmaxRouter, StateAdd, ThresholdHalt
 
 # The compiler looks at the gradients of values that have none.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
@@ -82,6 +82,29 @@ def test_export_lifts_state():
         assert torch.equal(out, graph(X))
 
 
+def test_sizes_that_vary_are_given_by_input():
+    flow = FlowBuilder(linear()).tag("a").input("ctx").also(linear()).through(StateAdd())
+    graph = flow.using("ctx").build()
+    batch, other = torch.export.Dim("batch", min=2), torch.randn(7, 4)
+    for shapes in ({"input": {0: batch}, "ctx": {0: batch}}, ({0: batch}, {0: batch})):
+        program = graph.export((X, X.clone()), dynamic_shapes=shapes).module()
+        assert torch.allclose(program(other, other), graph(other, other), atol=1e-6)
+    with pytest.raises(ExportError, match=r"'x' is no input\nhint: known: input, ctx"):
+        graph.export((X, X), dynamic_shapes={"x": None})
+    with pytest.raises(ExportError, match="1 entries for the inputs input, ctx"):
+        graph.export((X, X), dynamic_shapes=[{0: batch}])
+
+
+def test_state_follows_the_size_of_the_batch():
+    graph, wide = stateful(), torch.randn(7, 4)
+    batch = torch.export.Dim("batch", min=2)
+    program, state = graph.export(X, dynamic_shapes=[{0: batch}]).module(), None
+    state = {"inner.m": torch.zeros(7, 4)}
+    for _ in range(2):
+        out, state = program(wide, state=state)
+        assert torch.allclose(out, graph(wide), atol=1e-6)
+
+
 def test_export_follows_switches_and_loops_on_the_device():
     graph = switched()
     program = graph.export(X).module()
@@ -103,6 +126,59 @@ def test_what_cannot_be_exported_names_its_node():
         FlowBuilder(Host()).build().export(X)
     with pytest.raises(ExportError, match="'lambda' in 'lambda' is a keyword of Python"):
         FlowBuilder(linear()).tag("lambda").build().export(X)
+
+
+def traceable():
+    inner = FlowBuilder(linear()).also(linear()).through(StateAdd()).using("m").tag("m")
+    pair = lambda: [linear(), linear()]  # noqa: E731
+    flow = FlowBuilder(inner.label("inner").build()).tag("a").input("ctx")
+    flow = flow.gate(SoftmaxRouter(4, 2), pair()).map(nn.Linear(2, 2)).batched().slices(2)
+    flow = flow.loop_body(linear()).for_n(2).through(StateAdd()).using("ctx").split(pair())
+    flow = flow.merge("mean").switch(ArgmaxSelector(4, 2), pair(), mode="dense")
+    return flow.loop_body(linear()).until_cond(ThresholdHalt(0.2), 3, mode="masked").build()
+
+
+def test_traced_graph_computes_the_same_with_the_same_modules():
+    graph = traceable()
+    module, state = graph.to_fx(), {}
+    assert isinstance(module, torch.fx.GraphModule)
+    for _ in range(3):
+        out, state = module(X, X, state)
+        expected = graph(X, X)
+        assert torch.equal(out, expected)
+    assert list(state) == ["a.m"]
+    assert module.get_submodule("gate_3.experts.0") is graph.get_submodule("gate_3.experts.0")
+    calls = [node.target for node in module.graph.nodes if node.op == "call_module"]
+    assert calls.count("loop_5.body") == 2
+    names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+    assert names == ["input_1", "ctx", "state"]
+    graph.get_submodule("gate_3.experts.0").weight.data.zero_()
+    graph.reset_state()
+    assert torch.equal(module(X, X, {})[0], graph(X, X))
+
+
+def test_traced_graph_without_state_takes_its_inputs_alone():
+    graph = FlowBuilder(linear()).loop_body(linear()).for_n(2, remat=True).build()
+    assert torch.equal(graph.to_fx()(X), graph(X))
+    named = FlowBuilder(linear()).tag("a").through(linear()).tag("b").output("b", "a").build()
+    assert list(named.to_fx()(X)) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [
+        lambda flow: flow.loop_body(linear()).until_cond(ThresholdHalt(0.2), 3).build(),
+        lambda flow: flow.switch(ArgmaxSelector(4, 2), [linear(), linear()]).build(),
+        lambda flow: flow.map(linear()).each().build(),
+    ],
+    ids=["loop", "switch", "map"],
+)
+def test_what_depends_on_values_or_sizes_cannot_be_traced(finish):
+    graph = finish(FlowBuilder(linear()))
+    node = graph.nodes[-1].id
+    with pytest.raises(ExportError, match=rf"cannot be traced at node {node}: .*\nhint: use mode="):
+        graph.to_fx()
+    graph(X)
 
 
 HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript")))

@@ -23,33 +23,57 @@ from flodl.graph.nodes.traces import TraceEmit as TraceEmit
 from flodl.graph.paths import PathKind as PathKind
 from flodl.graph.profiling import Profile as Profile
 from flodl.graph.stepping import LossContext as LossContext
+from flodl.graph.stepping import NamespaceError as NamespaceError
 from flodl.graph.stepping import Stepper as Stepper
 from flodl.graph.topology import register_module as register_module
 from flodl.metrics.trend import Trend as Trend
 from flodl.metrics.trend import TrendGroup as TrendGroup
+from flodl.nn import ArgmaxSelector as ArgmaxSelector
+from flodl.nn import Detach as Detach
+from flodl.nn import FixedSelector as FixedSelector
+from flodl.nn import Identity as Identity
+from flodl.nn import Lambda as Lambda
+from flodl.nn import LearnedHalt as LearnedHalt
+from flodl.nn import Reshape as Reshape
+from flodl.nn import SigmoidRouter as SigmoidRouter
+from flodl.nn import SoftmaxRouter as SoftmaxRouter
+from flodl.nn import StateAdd as StateAdd
+from flodl.nn import ThresholdHalt as ThresholdHalt
 
 __all__ = [
+    "ArgmaxSelector",
     "CaptureError",
     "CaptureReport",
+    "Detach",
     "Edge",
     "ExportError",
+    "FixedSelector",
     "FlowBuilder",
     "FlowError",
     "FlowWarning",
     "Graph",
     "GraphInputError",
     "GraphPathError",
+    "Identity",
+    "Lambda",
+    "LearnedHalt",
     "LoopBody",
     "LossContext",
     "MergeOp",
+    "NamespaceError",
     "NoDataError",
     "NodeError",
     "NodeInfo",
     "PathKind",
     "Profile",
+    "Reshape",
+    "SigmoidRouter",
+    "SoftmaxRouter",
+    "StateAdd",
     "StateShapeError",
     "Stepper",
     "SwitchIndexError",
+    "ThresholdHalt",
     "TopologyError",
     "TraceEmit",
     "TraceError",

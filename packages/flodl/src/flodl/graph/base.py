@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from flodl.core.errors import GraphInputError
 from flodl.graph.emit import Flags, compile_flow
 from flodl.graph.hashing import structural_hash
 from flodl.graph.introspection import NodeInfo, node_infos
-from flodl.graph.keys import register
+from flodl.graph.keys import own, register
+from flodl.graph.memory import Memory
 from flodl.graph.nodes import CONSTRUCTS
-from flodl.graph.nodes.traces import TraceEmit, check_names
+from flodl.graph.nodes.inputs import bound
+from flodl.graph.nodes.traces import check_names
 from flodl.graph.profiling import NodeClock
 from flodl.graph.schedule import levels
+from flodl.graph.sums import Sums
 from flodl.graph.trouble import annotate
 from flodl.metrics.history import History
 
@@ -26,49 +29,6 @@ if TYPE_CHECKING:
 
     from flodl.graph.emit import Flow
     from flodl.graph.ir import Attr, Edge, Node, Plan
-    from flodl.nn.protocols import Resettable
-
-
-class Memory:
-    """What a graph keeps between calls; not part of its parameters or buffers.
-
-    Attributes:
-        cells: Values of state cells in the order of the plan, ``None`` before the first call.
-        tagged: Values of the retained tags of the last call, in the order of the flow.
-        reports: What its loops did in the last call, in the order of the flow.
-        fixed: Whether cells are buffers that keep their place, as a captured step needs them.
-        started: Clock reading at the first call outside the compiler.
-        warned: Nodes that have warned already.
-        trace_owners: Node that publishes each trace name seen so far.
-    """
-
-    def __init__(self, cells: int) -> None:
-        self.cells: tuple[torch.Tensor | None, ...] = (None,) * cells
-        self.tagged: tuple[Any, ...] = ()
-        self.reports: tuple[TraceEmit, ...] = ()
-        self.fixed = False
-        self.started: float | None = None
-        self.warned: set[str] = set()
-        self.trace_owners: dict[str, str] = {}
-
-    def drop_values(self) -> None:
-        """Let go of what the last call left for reading."""
-        self.tagged = ()
-        self.reports = ()
-
-    def read(self) -> tuple[torch.Tensor | None, ...]:
-        """Return copies of fixed cells for a call, since they change at its end."""
-        return tuple(None if cell is None else cell.clone() for cell in self.cells)
-
-    def store(self, cells: tuple[torch.Tensor | None, ...]) -> None:
-        """Take the state at the end of a call; fixed cells are overwritten in place."""
-        if not self.fixed:
-            self.cells = cells
-            return
-        with torch.no_grad():
-            for buffer, value in zip(self.cells, cells, strict=True):
-                if buffer is not None and value is not None:
-                    buffer.copy_(value)
 
 
 class GraphBase(nn.Module):
@@ -96,13 +56,15 @@ class GraphBase(nn.Module):
     flodl_is_composed: bool
     flodl_source_config: str | None
     flodl_training: Any
-    flodl_stateful_within: tuple[Resettable, ...] | None
     flodl_recorder: Callable[[str, Any], None] | None
+    flodl_sums: Sums
     _retained: tuple[str, ...]
+    _observed: tuple[tuple[str, str], ...]
     _profiling: bool
     _exporting: bool
     _variants: dict[Flags, Flow]
     _hash: str | None
+    _hashed: list[weakref.ref[nn.Module]]
     _version: int
     _step_count: int
     _epoch_count: int
@@ -120,12 +82,15 @@ class GraphBase(nn.Module):
         self.flodl_memory = Memory(len(plan.cells))
         self._starts = dict(starts or {})
         self._retained = tuple(tag.name for tag in plan.tags)
+        self._observed = ()
+        self.flodl_sums = Sums()
         self._version = 0
         self._step_count = 0
         self._epoch_count = 0
         self._profiling = False
         self._exporting = False
         self._variants = {}
+        self._hashed = []
         self.flodl_history = History()
         self.flodl_clock = NodeClock()
         self.flodl_pin = None
@@ -134,14 +99,15 @@ class GraphBase(nn.Module):
         self.flodl_source_config = None
         self.flodl_training = None
         self.flodl_recorder = None
-        self._hash = None
         self._hash = self._stable_hash()
         self._use_variant()
+        own(self, self._slot_paths())
 
     def _use_variant(self) -> None:
         """Run the code for the current flags from now on; it is generated when first needed."""
         flags = Flags(
             retained=self._retained,
+            observed=self._observed,
             facts=self._facts(),
             profiling=self._profiling,
             exporting=self._exporting,
@@ -151,7 +117,7 @@ class GraphBase(nn.Module):
             self._variants[flags] = compile_flow(self.flodl_plan, flags)
         self.flodl_flow = self._variants[flags]
         self._run = self.flodl_flow.function
-        self.flodl_stateful_within = None
+        self.flodl_memory.resettable = None
         self.flodl_memory.drop_values()
 
     def _facts(self) -> tuple[tuple[str, tuple[tuple[str, Attr], ...]], ...]:
@@ -176,7 +142,7 @@ class GraphBase(nn.Module):
             GraphInputError: Inputs are missing, too many or unknown.
         """
         if kwargs or len(args) != self._arity:
-            args = self._bind(args, kwargs)
+            args = bound(self.flodl_plan.inputs, self._title(), args, kwargs)
         memory = self.flodl_memory
         # Values of the last call go first: they would hold its memory during this one.
         memory.tagged = ()
@@ -205,24 +171,6 @@ class GraphBase(nn.Module):
         """Run the flow on a list of all inputs, in the order of ``input_names``."""
         return self(*inputs)
 
-    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        names = self.flodl_plan.inputs
-        given = dict(zip(names, args, strict=False))
-        twice = [name for name in kwargs if name in given]
-        unknown = [name for name in kwargs if name not in names]
-        given.update(kwargs)
-        missing = [name for name in names if name not in given]
-        if len(args) > len(names) or twice or unknown or missing:
-            problems = [f"{len(args)} positional values"] if len(args) > len(names) else []
-            problems += [f"{name!r} given twice" for name in twice]
-            problems += [f"{name!r} is no input" for name in unknown]
-            problems += [f"{name!r} is missing" for name in missing]
-            raise GraphInputError(
-                f"{self._title()} takes ({', '.join(names)}): {'; '.join(problems)}",
-                hint="an input without a value is given as None",
-            )
-        return tuple(given[name] for name in names)
-
     def _title(self) -> str:
         return f"graph {self.flodl_plan.label!r}" if self.flodl_plan.label else "the graph"
 
@@ -234,6 +182,7 @@ class GraphBase(nn.Module):
         for name, start in self._starts.items():
             if isinstance(start, torch.Tensor):
                 self._starts[name] = fn(start)
+        self.flodl_sums.move(self._device())
         self._version += 1
         return self
 
@@ -245,7 +194,8 @@ class GraphBase(nn.Module):
         state["_variants"] = {}
         state["flodl_clock"] = NodeClock()
         state["flodl_training"] = None
-        state["flodl_stateful_within"] = None
+        state["flodl_sums"] = self.flodl_sums.fresh()
+        state["_hash"], state["_hashed"] = None, []
         memory = Memory(0)
         memory.cells = tuple(
             None if cell is None else cell.detach() for cell in self.flodl_memory.cells
@@ -256,6 +206,15 @@ class GraphBase(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._use_variant()
+        own(self, self._slot_paths())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if isinstance(value, nn.Module) and "_run" in self.__dict__:
+            self.flodl_changed()
+
+    def _slot_paths(self) -> Iterator[str]:
+        return (slot.path for node in self.flodl_plan.nodes for slot in node.slots)
 
     def set_submodule(self, target: str, module: nn.Module, strict: bool = False) -> None:
         """Replace the module at a path; the next call uses it."""
@@ -267,8 +226,7 @@ class GraphBase(nn.Module):
                 holder.flodl_changed()
 
     def flodl_changed(self) -> None:
-        """Take note that a module in here was replaced: hash and captured steps are outdated."""
-        self._hash = None
+        """Take note that a module in here was replaced: captured steps are outdated."""
         self._version += 1
         self._use_variant()
 
@@ -297,6 +255,18 @@ class GraphBase(nn.Module):
                 else:
                     buffer.zero_()
 
+    def flodl_observe(self, reductions: Mapping[str, str]) -> None:
+        """Add the values of these tags up from now on, besides others; of none, stop it all."""
+        chosen = {**dict(self._observed), **reductions} if reductions else {}
+        self._observed = tuple(chosen.items())
+        self.flodl_sums.begin(chosen, self._device())
+        self._use_variant()
+        self._version += 1
+
+    def _device(self) -> torch.device:
+        first = next(self.parameters(), None)
+        return torch.device("cpu") if first is None else first.device
+
     def flodl_set_profiling(self, on: bool) -> None:
         """Run the code that times each node, or the code that does not."""
         if on != self._profiling:
@@ -317,12 +287,19 @@ class GraphBase(nn.Module):
     def flodl_set_exporting(self) -> None:
         """Run the code for exporters from now on, and keep no values of tags; for twins only."""
         self._exporting = True
-        self._retained = ()
+        self._retained, self._observed = (), ()
         self._use_variant()
+
+    def flodl_set_tracing(self, around: Callable[[Any], Callable[..., Any]]) -> None:
+        """Run changed code that keeps no values of tags from now on; for twins only."""
+        self._retained, self._observed = (), ()
+        self._use_variant()
+        self._run = around(self._run)
 
     def flodl_set_outlining(self, recorder: Callable[[str, Any], None]) -> None:
         """Show each node's output to a recorder from now on; for twins without memory only."""
         self.flodl_recorder = recorder
+        self._observed = ()
         self._use_variant()
 
     def flodl_fix_cells(self, cells: tuple[torch.Tensor | None, ...] | None) -> None:
@@ -398,15 +375,18 @@ class GraphBase(nn.Module):
     @property
     def structural_hash(self) -> str:
         """SHA-256 of the architecture, 64 hex digits, the same in every process."""
-        if self._hash is not None:
-            return self._hash
-        self._hash = self._stable_hash()
+        present = list(self.modules())
+        known = [reference() for reference in self._hashed]
+        # Layers may be swapped anywhere within, without this graph being told.
+        if self._hash is None or list(map(id, known)) != list(map(id, present)):
+            self._hash = self._stable_hash()
         return self._hash or structural_hash(self.flodl_plan, self.get_submodule)
 
     def _stable_hash(self) -> str | None:
         """Return the hash, or ``None`` while lazy parameters still wait for their shapes."""
         if any(map(is_lazy, [*self.parameters(), *self.buffers()])):
             return None
+        self._hashed = list(map(weakref.ref, self.modules()))
         return structural_hash(self.flodl_plan, self.get_submodule)
 
     @property

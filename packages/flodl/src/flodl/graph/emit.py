@@ -20,7 +20,7 @@ from flodl.graph.profiling import time_node
 from flodl.graph.schedule import last_uses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from types import CodeType
 
@@ -37,6 +37,7 @@ class Flags:
 
     Attributes:
         retained: Tags whose values it returns to be kept.
+        observed: Tags whose values it adds up, and how each becomes a number.
         facts: By node id, what its construct found out about its present modules.
         profiling: Whether each node is timed.
         exporting: Whether decisions of the host become operators that an exporter can follow.
@@ -44,6 +45,7 @@ class Flags:
     """
 
     retained: tuple[str, ...] = ()
+    observed: tuple[tuple[str, str], ...] = ()
     facts: tuple[tuple[str, tuple[tuple[str, Attr], ...]], ...] = ()
     profiling: bool = False
     exporting: bool = False
@@ -122,8 +124,7 @@ class _Emitter:
             self.line("m = self._modules")
             if self._flags.profiling:
                 self.line("self.flodl_clock.restart()")
-            returned = self._returned_ports()
-            dying = last_uses(self._plan, set(returned))
+            dying = last_uses(self._plan, set(self._needed_at_the_end()))
             for node in self._plan.nodes:
                 self._node = node.id
                 with self._timing(node):
@@ -133,6 +134,10 @@ class _Emitter:
                     self.line(f"self.flodl_recorder({node.id!r}, {value})")
                 self._free(dying.get(node.id, []))
             self._node = ""
+            for (tag, reduce), port in zip(
+                self._flags.observed, self._ports(self._observed), strict=True
+            ):
+                self.line(f"self.flodl_sums.add({tag!r}, {self.value(port)}, {reduce!r})")
             self.line(f"return {self._returned()}")
         return "\n".join(self._lines) + "\n"
 
@@ -211,13 +216,18 @@ class _Emitter:
         if ports:
             self.line(f"del {', '.join(sorted(self.value(port) for port in ports))}")
 
-    def _tag_ports(self) -> list[Port]:
-        ports = {tag.name: tag.port for tag in self._plan.tags}
-        return [ports[name] for name in self._flags.retained]
+    @property
+    def _observed(self) -> list[str]:
+        return [tag for tag, _ in self._flags.observed]
 
-    def _returned_ports(self) -> list[Port]:
+    def _ports(self, tags: Iterable[str]) -> list[Port]:
+        ports = {tag.name: tag.port for tag in self._plan.tags}
+        return [ports[name] for name in tags]
+
+    def _needed_at_the_end(self) -> list[Port]:
         outputs = [port for _, port in self._plan.outputs]
-        return outputs + self._tag_ports() + [cell.writer for cell in self._plan.cells]
+        tags = self._ports([*self._flags.retained, *self._observed])
+        return outputs + tags + [cell.writer for cell in self._plan.cells]
 
     def _returned(self) -> str:
         outputs = [(name, self.value(port)) for name, port in self._plan.outputs]
@@ -225,7 +235,7 @@ class _Emitter:
             output = "{" + ", ".join(f"{name!r}: {value}" for name, value in outputs) + "}"
         else:
             output = outputs[0][1]
-        tags = _tuple([self.value(port) for port in self._tag_ports()])
+        tags = _tuple([self.value(port) for port in self._ports(self._flags.retained)])
         cells = _tuple([self.value(cell.writer) for cell in self._plan.cells])
         return f"{output}, {tags}, {cells}, {_tuple(list(self.reports.values()))}"
 

@@ -1,4 +1,4 @@
-"""Part of Graph: as a pure function, as a torch.export program, as an ONNX file."""
+"""Part of Graph: as a pure function, a torch.export program, a torch.fx graph, an ONNX file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 
 from flodl.core.errors import ExportError, GraphPathError
 from flodl.graph.base import GraphBase
+from flodl.graph.fx import STATE, traced
 from flodl.graph.naming import suggestion
 from flodl.graph.twin import twin_of
 
@@ -56,7 +57,8 @@ class Export(GraphBase):
 
         Args:
             example: An input, or a tuple of all inputs.
-            dynamic_shapes: As ``torch.export.export`` takes it.
+            dynamic_shapes: For each input, in a sequence or by name, which of its sizes vary, as
+                ``torch.export.export`` takes it. Those of state follow.
 
         Raises:
             ExportError: Something cannot be exported; the message names the node.
@@ -74,7 +76,7 @@ class Export(GraphBase):
                 target,
                 inputs,
                 {"state": state} if state else None,
-                dynamic_shapes=dynamic_shapes,
+                dynamic_shapes=_shapes(dynamic_shapes, self.input_names, state),
                 strict=False,
             )
         except Exception as error:
@@ -84,6 +86,28 @@ class Export(GraphBase):
                 f"the graph cannot be exported{where}: {error}",
                 hint="use mode='masked' for loops and mode='dense' for switches, and modules that "
                 "torch.export accepts",
+            ) from error
+
+    def to_fx(self) -> torch.fx.GraphModule:
+        """Return the graph as a ``torch.fx.GraphModule`` over the same modules.
+
+        Each module and each function of a construct is one node; nested graphs are inlined, loops
+        unrolled. A graph with state takes it as last argument, a dictionary as for ``pure``, and
+        returns ``(output, state)``.
+
+        Raises:
+            ExportError: A step depends on values or sizes; the message names it.
+        """
+        has_state = any(inner.flodl_plan.cells for _, inner in _graphs(self))
+        names = [*self.input_names, STATE] if has_state else self.input_names
+        try:
+            return traced(self, _with_state if has_state else _without_state, names)
+        except Exception as error:
+            node = getattr(error, "flodl_node", None)
+            where = f" at node {node}" if node else ""
+            raise ExportError(
+                f"the graph cannot be traced{where}: {error}",
+                hint="use mode='masked' for loops, mode='dense' for switches, .batched() for maps",
             ) from error
 
     def to_onnx(
@@ -101,7 +125,7 @@ class Export(GraphBase):
         Args:
             path: The file.
             example: An input, or a tuple of all inputs.
-            dynamic_shapes: As ``torch.export.export`` takes it.
+            dynamic_shapes: As for ``export``.
             opset: Version of the operator set; by default torch's choice.
 
         Raises:
@@ -128,6 +152,31 @@ def _check_names(graph: GraphBase) -> None:
                 f"the graph cannot be exported: {words[0]!r} in {path!r} is a keyword of Python",
                 hint="give that step another tag, or a key= of its own",
             )
+
+
+def _shapes(given: Any, names: tuple[str, ...], state: Mapping[str, Tensor]) -> Any:
+    """Return what torch needs for arguments that have no names of their own."""
+    if given is None:
+        return None
+    if isinstance(given, dict):
+        unknown = [name for name in given if name not in names]
+        if unknown:
+            raise ExportError(
+                f"dynamic_shapes: {unknown[0]!r} is no input", hint=suggestion(unknown[0], names)
+            )
+        given = [given.get(name) for name in names]
+    if len(given) != len(names):
+        raise ExportError(
+            f"dynamic_shapes: {len(given)} entries for the inputs {', '.join(names)}",
+            hint="give one for each input, None where no size varies",
+        )
+    shapes: dict[str, Any] = {"inputs": tuple(given)}
+    if state:
+        automatic = torch.export.Dim.AUTO
+        shapes["state"] = {
+            name: dict.fromkeys(range(value.dim()), automatic) for name, value in state.items()
+        }
+    return shapes
 
 
 class _Plain(nn.Module):
@@ -160,17 +209,26 @@ class _Lifted(nn.Module):
                 raise GraphPathError(f"no state {name!r}", hint=suggestion(name, names))
 
     def forward(self, *inputs: Any, state: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
-        for path, graph in _graphs(self.model):
-            cells = graph.flodl_plan.cells
-            graph.flodl_memory.cells = tuple(state.get(f"{path}{cell.name}") for cell in cells)
-        output = self.model(*inputs)
-        after = {
-            f"{path}{cell.name}": value
-            for path, graph in _graphs(self.model)
-            for cell, value in zip(graph.flodl_plan.cells, graph.flodl_memory.cells, strict=True)
-            if value is not None
-        }
-        return output, after
+        return _with_state(self.model, *inputs, state)
+
+
+def _without_state(twin: GraphBase, *inputs: Any) -> Any:
+    return twin(*inputs)
+
+
+def _with_state(twin: GraphBase, *inputs: Any) -> tuple[Any, dict[str, Tensor]]:
+    *values, state = inputs
+    for path, graph in _graphs(twin):
+        cells = graph.flodl_plan.cells
+        graph.flodl_memory.cells = tuple(state.get(f"{path}{cell.name}") for cell in cells)
+    output = twin(*values)
+    after = {
+        f"{path}{cell.name}": value
+        for path, graph in _graphs(twin)
+        for cell, value in zip(graph.flodl_plan.cells, graph.flodl_memory.cells, strict=True)
+        if value is not None
+    }
+    return output, after
 
 
 def _graphs(root: GraphBase) -> list[tuple[str, GraphBase]]:

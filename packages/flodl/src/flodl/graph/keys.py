@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
@@ -16,8 +17,36 @@ if TYPE_CHECKING:
     from flodl.graph.ir import Node, Tag
 
 
+class Owner(Protocol):
+    """What a namespace belongs to: the graph whose code looks modules up in it."""
+
+    def flodl_changed(self) -> None:
+        """Take note that a module was replaced."""
+        ...
+
+
 class Namespace(nn.Module):
-    """An empty module that only holds others, made for the dots of a key."""
+    """An empty module that only holds others, made for the dots of a key.
+
+    Libraries that swap layers set attributes of whatever holds them, so it tells its graph.
+    """
+
+    flodl_owner: weakref.ref[Owner] | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flodl_owner = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        owner = self.__dict__.get("flodl_owner")
+        if owner is not None and isinstance(value, nn.Module):
+            graph = owner()
+            if graph is not None:
+                graph.flodl_changed()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "flodl_owner": None}
 
 
 def with_keys(
@@ -90,6 +119,18 @@ def register(root: nn.Module, placed: Mapping[str, nn.Module]) -> None:
             setattr(place, name, module)
         elif stand_in is not module:
             place.add_module(name, module)
+
+
+def own(root: Owner, paths: Iterable[str]) -> None:
+    """Let the namespaces on the way to these paths tell ``root`` of replaced modules."""
+    reference = weakref.ref(root)
+    assert isinstance(root, nn.Module), "graphs are modules"
+    for path in paths:
+        place: nn.Module | None = root
+        for name in path.split(".")[:-1]:
+            place = None if place is None else place._modules[name]  # noqa: SLF001 - as get_submodule
+            if isinstance(place, Namespace):
+                place.flodl_owner = reference
 
 
 def _tagged_keys(nodes: Sequence[Node], tags: Iterable[Tag]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from flodl.checkpoint import (
     checkpoint_info,
     load_checkpoint,
     save_checkpoint,
+    snapshot_cpu,
     write_atomically,
 )
 from flodl.core.errors import CheckpointMismatchError, GraphPathError, TopologyError
@@ -25,6 +26,7 @@ from flodl.graph.topology.compare import differences
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flodl.checkpoint import ModelSnapshot
     from flodl.checkpoint.load import Rename
     from flodl.graph.topology import Registry
 
@@ -70,6 +72,16 @@ class Saving(GraphBase):
         if self.flodl_source_config is not None:
             with write_atomically(_config_path(Path(path))) as file:
                 file.write(self.flodl_source_config.encode())
+
+    def snapshot_cpu(
+        self,
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        metrics: Mapping[str, float | torch.Tensor] | None = None,
+        epoch: int | None = None,
+    ) -> ModelSnapshot:
+        """Return a copy on the CPU that a background thread may save; see ``snapshot_cpu``."""
+        return snapshot_cpu(self, optimizer=optimizer, metrics=metrics, epoch=epoch)
 
     def load_checkpoint(
         self,

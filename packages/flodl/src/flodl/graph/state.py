@@ -49,10 +49,11 @@ class StateControl(GraphBase):
     def reset(self) -> None:
         """Do what ``reset_state`` does; a loop calls it on a graph that is its body."""
         self.flodl_start_anew()
-        if self.flodl_stateful_within is None:
+        memory = self.flodl_memory
+        if memory.resettable is None:
             # Once for each set of modules: the search would take as long as a small body.
-            self.flodl_stateful_within = tuple(_outermost(self, wants_reset))  # type: ignore[arg-type] # found by that
-        for module in self.flodl_stateful_within:
+            memory.resettable = tuple(_outermost(self, wants_reset))  # type: ignore[arg-type] # found by that
+        for module in memory.resettable:
             module.reset()
 
     def detach_state(self) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from flodl.graph.base import GraphBase, Memory
+from flodl.graph.base import GraphBase
+from flodl.graph.memory import Memory
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -33,10 +34,16 @@ def meta_twin_of(module: M) -> M:
             }
         if isinstance(part, GraphBase):
             part.__dict__["_starts"] = {
-                name: start.to("meta") if isinstance(start, torch.Tensor) else start
-                for name, start in part.flodl_starts.items()
+                name: _outlined_start(start) for name, start in part.flodl_starts.items()
             }
     return twin
+
+
+def _outlined_start(start: Any) -> Any:
+    if isinstance(start, torch.Tensor):
+        return start.to("meta")
+    # A function may well return a tensor that it holds.
+    return lambda stream: start(stream).to("meta")
 
 
 def _outline(tensor: torch.Tensor) -> torch.Tensor:
@@ -55,4 +62,5 @@ def _twin(module: M, made: dict[int, nn.Module]) -> M:
         }
         if isinstance(twin, GraphBase):
             twin.flodl_memory = Memory(len(twin.flodl_plan.cells))
+            twin.flodl_sums = twin.flodl_sums.fresh()
     return made[id(module)]  # type: ignore[return-value] # the twin of an M is an M

@@ -21,10 +21,12 @@ def test_number_of_iterations_is_one_or_more(n):
 
 
 def test_modes_and_options_are_checked():
-    with pytest.raises(FlowError, match=r"while_cond\(mode=\): 'act' is none of 'auto', 'masked'"):
+    with pytest.raises(FlowError, match=r"while_cond\(mode=\): 'act' is none of 'auto', 'hop', 'm"):
         body().while_cond(LearnedHalt(2), 3, mode="act")
-    with pytest.raises(FlowError, match=r"until_cond\(mode=\): 'hop' is none of"):
-        body().until_cond(LearnedHalt(2), 3, mode="hop")
+    with pytest.raises(FlowError, match=r"until_cond\(mode=\): 'eager' is none of"):
+        body().until_cond(LearnedHalt(2), 3, mode="eager")
+    with pytest.raises(FlowError, match=r"mode='hop', trace=True\): one operator has no iter"):
+        body().until_cond(LearnedHalt(2), 3, mode="hop", trace=True)
     with pytest.raises(FlowError, match=r"reduce=\): 'first' is none of 'all', 'any', 'mean'"):
         body().until_cond(LearnedHalt(2), 3, reduce="first")
     with pytest.raises(FlowError, match="only when masked\nhint: add mode='masked'"):

@@ -73,7 +73,7 @@ def test_remat_gives_the_same_gradients():
 
 
 @pytest.mark.parametrize("kind", CONDITIONAL)
-@pytest.mark.parametrize("mode", ["auto", "masked"])
+@pytest.mark.parametrize("mode", ["auto", "masked", "hop"])
 @pytest.mark.parametrize("threshold", [-1.0, 2.5, 9.0, 1e9])
 @pytest.mark.parametrize("most", [1, 4])
 def test_positive_condition_halts(kind, mode, threshold, most):
@@ -115,7 +115,7 @@ def test_rows_halt_for_themselves():
     assert torch.equal(until(x), torch.tensor([[8.0], [8.0], [20.0]]))
 
 
-@pytest.mark.parametrize("mode", ["auto", "masked"])
+@pytest.mark.parametrize("mode", ["auto", "masked", "hop"])
 def test_condition_is_not_asked_after_the_last_iteration(mode):
     asked = []
 
@@ -129,7 +129,7 @@ def test_condition_is_not_asked_after_the_last_iteration(mode):
     assert len(asked) == 3 + 4
 
 
-@pytest.mark.parametrize("mode", ["auto", "masked"])
+@pytest.mark.parametrize("mode", ["auto", "masked", "hop"])
 @pytest.mark.parametrize(
     ("reduce", "condition", "halts"),
     [

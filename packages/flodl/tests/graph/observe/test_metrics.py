@@ -222,3 +222,69 @@ def test_collecting_never_waits_for_the_device():
         torch.cuda.set_sync_debug_mode("default")
     g.flush()
     assert g.trend("loss").latest == pytest.approx(y.item())
+
+
+def observing():
+    flow = FlowBuilder(nn.Identity()).tag("x").input("ctx").through(torch.sum).tag("total")
+    graph = flow.build()
+    graph.observe("x", reduce="max")
+    graph.observe("total", "ctx")
+    return graph
+
+
+def test_observed_tags_are_summed_up_by_the_calls_themselves():
+    graph = observing()
+    version = graph.version
+    for value in (1.0, 3.0):
+        graph(torch.tensor([value, 0.0]), torch.tensor(value) if value > 1 else None)
+    assert graph.version == version
+    graph.flush("x")
+    assert graph.trend("x").values == [2.0]
+    graph.flush()
+    graph.flush()
+    assert graph.latest_metrics() == {"x": 2.0, "total": 2.0, "ctx": 3.0}
+    assert len(graph.trend("total")) == 1
+    graph.observe()
+    assert graph.version > version
+    graph(torch.ones(2), None)
+    graph.flush()
+    assert len(graph.trend("x")) == 1
+    assert "flodl_sums" not in graph.code
+
+
+def test_sums_stay_in_place_and_belong_to_one_graph():
+    graph = observing()
+    graph.set_retained("none")
+    graph(torch.ones(2), None)
+    graph.pure()(torch.ones(2), None, state={})
+    graph.summary((torch.ones(2), None))
+    copied = copy.deepcopy(graph)
+    copied(torch.ones(2), None)
+    place = graph.flodl_sums._pairs["x"].data_ptr()
+    graph.flush()
+    graph(torch.ones(2), None)
+    assert graph.flodl_sums._pairs["x"].data_ptr() == place
+    assert graph.trend("total").values == [2.0]
+    copied.flush()
+    assert copied.trend("total").values == [2.0]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_compiled_calls_are_observed_too():
+    torch._dynamo.reset()
+    graph = observing()
+    compiled = torch.compile(graph, fullgraph=True, backend="aot_eager")
+    for value in (1.0, 2.0, 6.0):
+        compiled(torch.tensor([value, 0.0], requires_grad=True), torch.ones(()))
+    graph.flush()
+    assert graph.trend("x").values == [3.0]
+
+
+def test_what_cannot_be_observed_is_said():
+    graph = observing()
+    with pytest.raises(GraphPathError, match="no tag 'totl'"):
+        graph.observe("totl")
+    with pytest.raises(NodeError, match="reduce='median'"):
+        graph.observe("x", reduce="median")
+    with pytest.raises(NodeError, match=r"observe\('x'\): an empty tensor"):
+        graph(torch.ones(0), None)

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 from flodl.graph.viz.heat import heat
 from flodl.graph.viz.order import order_layers
-from flodl.graph.viz.place import place_columns
+from flodl.graph.viz.place import place_columns, spines
 
 
 def test_longest_way_decides_the_layer_and_sources_lie_by_their_readers():
@@ -45,6 +45,18 @@ def test_chains_are_straight_and_nothing_overlaps():
     chain = order_layers(list("abcd"), [("a", "b"), ("b", "c"), ("c", "d")])
     columns = place_columns(chain, dict.fromkeys("abcd", 50.0), 20.0)
     assert len({round(x, 3) for x in columns.values()}) == 1
+
+
+def test_what_only_leads_on_stands_in_one_column_beside_its_skips():
+    names = ["s", "a", "p", "b", "q", "t"]
+    arrows = [("s", "a"), ("a", "p"), ("s", "p"), ("p", "b"), ("b", "q"), ("p", "q"), ("q", "t")]
+    layered = order_layers(names, arrows)
+    assert spines(layered) == [names]
+    widths = {name: 6.0 if name.startswith("\0") else 60.0 for name in layered.layer_of}
+    columns = place_columns(layered, widths, 20.0)
+    assert len({round(columns[name], 3) for name in names}) == 1
+    split = order_layers(list("sabt"), [("s", "a"), ("s", "b"), ("a", "t"), ("b", "t")])
+    assert spines(split) == []
 
 
 def test_heat_goes_from_green_over_yellow_to_red():

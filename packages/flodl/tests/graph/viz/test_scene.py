@@ -4,6 +4,7 @@ from torch import nn
 from flodl.graph import FlowBuilder
 from flodl.graph.viz import scene as look
 from flodl.graph.viz.scene import scene_of
+from flodl.nn import SoftmaxRouter, StateAdd
 
 
 def test_every_kind_of_node_has_its_shape_and_color(picture):
@@ -71,3 +72,23 @@ def test_counts_are_short(count, text):
     from flodl.graph.viz.text import count_text
 
     assert count_text(count) == text
+
+
+def test_ports_have_names_where_there_is_more_than_the_stream():
+    inner = FlowBuilder(nn.Linear(4, 4), input_name="x").tag("y").input("ctx").output("y").build()
+    flow = (
+        FlowBuilder(nn.Linear(4, 4))
+        .tag("a")
+        .through(inner, out="y")
+        .using(ctx="a")
+        .through(StateAdd())
+        .using("a", "m")
+    )
+    scene = scene_of(
+        flow.tag("m").gate(SoftmaxRouter(4, 2), [nn.ReLU(), nn.ReLU()]).using("a").build()
+    )
+    lines = {item.id: [line for line in item.lines if line[0] not in "[#"] for item in scene.items}
+    assert lines["graph_2"] == ["in: x, ctx", "out: y"]
+    assert lines["stateadd_3"] == ["in: stream, a, m"]
+    assert lines["gate_5.router"] == ["in: stream, a"]
+    assert lines["gate_5.exit"] == lines["linear_1"] == []

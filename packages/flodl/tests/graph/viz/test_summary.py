@@ -1,9 +1,10 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from flodl.graph import FlowBuilder
-from flodl.nn import ArgmaxSelector, StateAdd, ThresholdHalt
+from flodl.nn import ArgmaxSelector, SoftmaxRouter, StateAdd, ThresholdHalt
 
 
 def shapes(graph, example, depth=1):
@@ -28,6 +29,27 @@ def test_shapes_are_computed_without_running():
     assert "3.1K params, 3.1K trainable, 0 frozen" in str(table)
     assert "<td>conv2d_1</td>" in table._repr_html_()
     assert shapes(graph, None)["linear_4"] == "?"
+
+
+def test_operations_are_counted_for_each_step():
+    inner = FlowBuilder(nn.Linear(4, 6)).through(nn.ReLU()).label("inner").build()
+    flow = FlowBuilder(nn.Linear(4, 4)).loop_body(nn.Linear(4, 4)).for_n(3).through(inner)
+    graph = flow.gate(SoftmaxRouter(6, 2), [nn.Linear(6, 8), nn.Linear(6, 8)]).build()
+    table = graph.summary(torch.ones(2, 4), depth=2)
+    product = {"linear_1": 2 * 2 * 4 * 4, "loop_2": 3 * 2 * 2 * 4 * 4, "graph_3": 2 * 2 * 4 * 6}
+    product |= {"  linear_1": 2 * 2 * 4 * 6, "gate_4": 2 * 2 * 6 * 2 + 2 * (2 * 2 * 6 * 8)}
+    assert {row.id: row.flops for row in table.rows if row.flops} == product
+    assert table.flops == sum(product.values()) - product["  linear_1"]
+    assert table.flops == counted(graph, torch.ones(2, 4))
+    assert "784 FLOPs" in str(table)
+    assert graph.summary().flops is None
+    assert "FLOPs" not in str(graph.summary())
+
+
+def counted(graph, x):
+    with FlopCounterMode(display=False) as counter:
+        graph(x)
+    return counter.get_total_flops()
 
 
 def test_nested_graphs_open_and_several_inputs_are_a_tuple():

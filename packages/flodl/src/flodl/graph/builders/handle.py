@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from flodl.core.errors import FlowError
 
@@ -37,6 +37,12 @@ class Handle:
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self._consumed_by: CallSite | None = None
+
+    def _then(self, draft: Draft) -> Self:
+        """Return the next handle of this kind."""
+        following = object.__new__(type(self))
+        Handle.__init__(following, draft)
+        return following
 
     def _check_unused(self, method: str) -> None:
         if self._consumed_by is not None:

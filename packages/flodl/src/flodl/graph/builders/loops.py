@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from flodl.core.errors import FlowError
 from flodl.graph.builders.draft import Draft, Target
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from torch import nn
 
     from flodl.graph.builders.modules import Step
-    from flodl.graph.flow import FlowBuilder
     from flodl.graph.ir import Attr
 
 
-class LoopBuilder(Handle):
+F = TypeVar("F", bound=Handle)
+"""The builder that goes on afterwards."""
+
+
+class LoopBuilder(Handle, Generic[F]):
     """A loop body that waits to be told when it ends; made by ``FlowBuilder.loop_body``.
 
     The output of an iteration is the input of the next. References bound with ``using`` after
@@ -37,7 +40,7 @@ class LoopBuilder(Handle):
     """
 
     def __init__(
-        self, draft: Draft, body: nn.Module, key: str | None, resume: Callable[[Draft], FlowBuilder]
+        self, draft: Draft, body: nn.Module, key: str | None, resume: Callable[[Draft], F]
     ) -> None:
         super().__init__(draft)
         self._body = body
@@ -52,7 +55,7 @@ class LoopBuilder(Handle):
         trace: bool = False,
         detach_every: int | None = None,
         remat: bool = False,
-    ) -> FlowBuilder:
+    ) -> F:
         """Run the body exactly ``n`` times, 1 or more."""
         options = _options("for_n", n, trace, detach_every, remat)
         return self._finish({"body": self._body}, kind=str(LoopKind.FOR), **options)
@@ -63,13 +66,13 @@ class LoopBuilder(Handle):
         cond: Step,
         max_iter: int,
         *,
-        mode: Literal["auto", "masked"] = "auto",
+        mode: Literal["auto", "masked", "hop"] = "auto",
         halt: Literal["batch", "sample"] = "batch",
         reduce: Literal["all", "any", "mean"] = "all",
         trace: bool = False,
         detach_every: int | None = None,
         remat: bool = False,
-    ) -> FlowBuilder:
+    ) -> F:
         """Run the body while not halted: a positive output of ``cond`` means HALT.
 
         ``cond`` is asked before each iteration, so the body may never run; then the output is
@@ -81,6 +84,8 @@ class LoopBuilder(Handle):
             mode: ``"auto"`` reads the condition on the host each time. ``"masked"`` always runs
                 ``max_iter`` iterations and keeps what counts, without reading: it compiles, and
                 can be captured; values and gradients are the same for a deterministic body.
+                ``"hop"``, experimental, compiles to ``torch.while_loop``, or with gradients to
+                ``torch.cond`` for each iteration; it keeps no traces.
             halt: With ``"sample"`` (masked only) each row of the batch halts for itself.
             reduce: When several elements of the condition halt.
             trace: See the class.
@@ -100,14 +105,14 @@ class LoopBuilder(Handle):
         cond: Step,
         max_iter: int,
         *,
-        mode: Literal["auto", "masked", "act"] = "auto",
+        mode: Literal["auto", "masked", "act", "hop"] = "auto",
         halt: Literal["batch", "sample"] = "batch",
         reduce: Literal["all", "any", "mean"] = "all",
         eps: float = 0.01,
         trace: bool = False,
         detach_every: int | None = None,
         remat: bool = False,
-    ) -> FlowBuilder:
+    ) -> F:
         """Run the body until halted: a positive output of ``cond`` means HALT.
 
         ``cond`` is asked after each iteration but the last allowed one, so the body runs once at
@@ -137,9 +142,9 @@ class LoopBuilder(Handle):
 
     def _conditional(
         self, kind: LoopKind, cond: Step, asking: dict[str, Any], options: dict[str, Any]
-    ) -> FlowBuilder:
+    ) -> F:
         call = f"{kind}_cond"
-        legal = set(LoopMode) if kind is LoopKind.UNTIL else {LoopMode.AUTO, LoopMode.MASKED}
+        legal = set(LoopMode) - ({LoopMode.ACT} if kind is LoopKind.WHILE else set())
         mode = one_of(asking["mode"], sorted(legal), f"{call}(mode=)")
         halt = one_of(asking["halt"], ["batch", "sample"], f"{call}(halt=)")
         one_of(asking["reduce"], list(Reduce), f"{call}(reduce=)")
@@ -148,10 +153,17 @@ class LoopBuilder(Handle):
                 f"{call}(halt='sample', mode={mode!r}): rows halt for themselves only when masked",
                 hint="add mode='masked'",
             )
+        given = [name for name in ("trace", "detach_every", "remat") if options[name]]
+        if mode == LoopMode.HOP and given:
+            raise FlowError(
+                f"{call}(mode='hop', {given[0]}={options[given[0]]!r}): one operator has no "
+                "iterations to look into",
+                hint="use mode='masked'",
+            )
         modules = {"body": self._body, "cond": as_module(cond, call)}
         return self._finish(modules, kind=str(kind), **(asking | options))
 
-    def _finish(self, modules: dict[str, nn.Module], **attrs: Attr) -> FlowBuilder:
+    def _finish(self, modules: dict[str, nn.Module], **attrs: Attr) -> F:
         draft = self._draft.copy()
         source = draft.stream("loop_body")
         unasked: dict[str, Attr] = {"mode": "auto", "halt": "batch", "reduce": "all", "eps": None}

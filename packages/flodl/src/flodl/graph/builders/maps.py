@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from flodl.core.errors import FlowError
 from flodl.graph.builders.draft import Draft, Target
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from flodl.graph.flow import FlowBuilder
     from flodl.graph.ir import Port
 
 
-class MapBuilder(Handle):
+F = TypeVar("F", bound=Handle)
+"""The builder that goes on afterwards."""
+
+
+class MapBuilder(Handle, Generic[F]):
     """A body that waits to be told what it goes over; made by ``FlowBuilder.map``.
 
     The body is called once for each row, which costs its kernels that many times: a body that
@@ -32,7 +35,7 @@ class MapBuilder(Handle):
         draft: Draft,
         body: nn.Module,
         key: str | None,
-        resume: Callable[[Draft], FlowBuilder],
+        resume: Callable[[Draft], F],
         *,
         is_batched: bool = False,
     ) -> None:
@@ -43,19 +46,19 @@ class MapBuilder(Handle):
         self._is_batched = is_batched
 
     @consuming
-    def batched(self) -> MapBuilder:
+    def batched(self) -> MapBuilder[F]:
         """Call the body once for all rows."""
         draft = self._draft.copy()
         return MapBuilder(draft, self._body, self._key, self._resume, is_batched=True)
 
     @consuming
-    def each(self) -> FlowBuilder:
+    def each(self) -> F:
         """Go over the first dimension: the body gets ``x[i:i+1]``, results are concatenated."""
         draft = self._draft.copy()
         return self._finish(draft, MapKind.EACH, draft.stream("map"))
 
     @consuming
-    def over(self, tag: str) -> FlowBuilder:
+    def over(self, tag: str) -> F:
         """Go over the rows of an earlier tag; the result becomes the stream."""
         draft = self._draft.copy()
         call = f"over({tag!r})"
@@ -69,15 +72,13 @@ class MapBuilder(Handle):
         return self._finish(draft, MapKind.OVER, draft.tags[tag].port)
 
     @consuming
-    def slices(self, n: int) -> FlowBuilder:
+    def slices(self, n: int) -> F:
         """Go over ``n`` equal parts of the last dimension, which are put together again."""
         check_count(n, f"slices({n!r})", "slices")
         draft = self._draft.copy()
         return self._finish(draft, MapKind.SLICES, draft.stream("map"), n)
 
-    def _finish(
-        self, draft: Draft, kind: MapKind, source: Port, n: int | None = None
-    ) -> FlowBuilder:
+    def _finish(self, draft: Draft, kind: MapKind, source: Port, n: int | None = None) -> F:
         port = draft.add_node(
             "map",
             "map",

@@ -53,13 +53,13 @@ def mix(weights: Tensor, outputs: list[Tensor]) -> Tensor:
         stacked = torch.stack(outputs, axis)
     except (RuntimeError, IndexError) as error:  # torch compares the shapes, and faster
         raise _misfit(weights, outputs) from error
-    shape = stacked.shape
-    if axis < 0 or shape[: axis + 1] != weights.shape:
+    shape, lead = stacked.shape, weights.shape
+    if axis < 0 or shape[: axis + 1] != lead:
         raise _misfit(weights, outputs)
     outputs.clear()
-    for _ in range(len(shape) - 1 - axis):
-        weights = weights.unsqueeze(-1)
-    return (weights * stacked).sum(axis)
+    if len(shape) == axis + 2:  # the common case, and each step here costs a call of every gate
+        return (weights.unsqueeze(-1) * stacked).sum(axis)
+    return (weights.reshape(*lead, *([1] * (len(shape) - axis - 1))) * stacked).sum(axis)
 
 
 def _misfit(weights: Tensor, outputs: list[Tensor]) -> NodeError:

@@ -65,12 +65,12 @@ def every_row(stream: Tensor) -> Tensor:
 
 def still_alive(alive: Tensor, value: Any, reduce: str) -> Tensor:
     """Return the flag after a condition was asked, on the device."""
-    return alive & ~halt_flags(_as_tensor(value, alive), reduce)
+    return alive & ~halt_flags(as_tensor(value, alive), reduce)
 
 
 def rows_alive(alive: Tensor, value: Any, reduce: str) -> Tensor:
     """Return the flags of all rows after a condition was asked, on the device."""
-    given = _as_tensor(value, alive)
+    given = as_tensor(value, alive)
     if given.dim() == 0 or given.shape[0] != alive.shape[0]:
         raise NodeError(
             f"loop: with halt='sample' the condition returned shape {list(given.shape)} for "
@@ -115,35 +115,10 @@ def remat(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     return result
 
 
-def while_operator(
-    body: Callable[[Tensor], Tensor],
-    condition: Callable[[Tensor], Any],
-    state: Tensor,
-    most: int,
-    reduce: str,
-    until: bool,
-) -> Tensor:
-    """Return the state after a conditional loop, as one operator that an exporter follows."""
-    from torch._higher_order_ops import while_loop
-
-    step = torch.zeros((), dtype=torch.int64)
-    if until:
-        state, step = body(state), step + 1
-
-    def goes_on(step: Tensor, state: Tensor) -> Tensor:
-        halted = halt_flags(_as_tensor(condition(state), step), reduce)
-        return (step < most) & ~halted.reshape(())
-
-    def once(step: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        return step + 1, body(state)
-
-    result: Tensor = while_loop(goes_on, once, (step, state))[1]
-    return result
-
-
-def _as_tensor(value: Any, alive: Tensor) -> Tensor:
+def as_tensor(value: Any, like: Tensor) -> Tensor:
+    """Return what a condition returned as a tensor without history, where ``like`` is."""
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, bool | int | float):
-        return torch.full_like(alive, float(value), dtype=torch.float32)
+        return torch.full((), float(value), device=like.device)
     raise NodeError(f"loop: the condition returned {type(value).__name__}", hint=_ASK)

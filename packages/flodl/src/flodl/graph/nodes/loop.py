@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 from torch import nn
 
 from flodl.core.errors import FlowError
 from flodl.graph.nodes import halt
 from flodl.graph.nodes.act import Pondering
 from flodl.graph.nodes.base import Blocker, Construct, Writer, call, callee, scratch
+from flodl.graph.nodes.hop import has_operators, hop_loop
 from flodl.graph.nodes.schema import Schema, among, count, flag, number, optional
 from flodl.graph.nodes.traces import OUTPUT, LoopBody, TraceEmit
 from flodl.nn.halting import LearnedHalt
@@ -40,6 +42,7 @@ class LoopMode(StrEnum):
     AUTO = "auto"  # the host reads it
     MASKED = "masked"  # all iterations run, the device keeps what counts
     ACT = "act"  # all iterations run, weighed by the probability of halting
+    HOP = "hop"  # torch.while_loop or torch.cond; experimental
 
 
 class Loop(Construct):
@@ -73,10 +76,12 @@ class Loop(Construct):
             )
         if isinstance(modules["body"], LoopBody) and OUTPUT in modules["body"].emits:
             raise FlowError(f"{node.id}: emits of {type(modules['body']).__name__} has no name")
+        if node.attr("mode") == LoopMode.HOP:
+            _check_hop(node, modules["body"])
 
     def doubts(self, node: Node, modules: Mapping[str, nn.Module]) -> Sequence[str]:
         """Warn of side effects of iterations that only run to be thrown away."""
-        if node.attr("mode") == LoopMode.AUTO:
+        if node.attr("mode") in {LoopMode.AUTO, LoopMode.HOP}:
             return ()
         kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)  # noqa: SLF001
         found = {
@@ -103,11 +108,13 @@ class Loop(Construct):
         """Return a blocker for a condition that the host reads."""
         if node.attr("remat") and isinstance(modules["body"], LoopBody):
             return Blocker("loop", "publishes traces under remat", "leave remat out")
-        if node.attr("kind") == LoopKind.FOR or node.attr("mode") != LoopMode.AUTO:
+        mode = node.attr("mode")
+        if node.attr("kind") == LoopKind.FOR or mode in {LoopMode.MASKED, LoopMode.ACT}:
             return None
-        return Blocker(
-            f"{node.attr('kind')}_cond", "halt condition read on host", 'use mode="masked"'
-        )
+        reason = "halt condition read on host"
+        if mode == LoopMode.HOP:
+            reason = "runs through torch.while_loop, experimental"
+        return Blocker(f"{node.attr('kind')}_cond", reason, 'use mode="masked"')
 
     def emit(self, node: Node, out: Writer) -> None:
         """Write the loop."""
@@ -126,10 +133,10 @@ class Loop(Construct):
                 writing.pondering()
             case _ if node.attr("kind") == LoopKind.FOR:
                 writing.counted()
-            case _ if out.exporting:
-                writing.operator()
             case _ if out.outlining:
                 writing.once()
+            case mode if mode == LoopMode.HOP or out.exporting:
+                writing.operator()
             case _:
                 writing.conditional()
 
@@ -195,7 +202,7 @@ class _Writing:
                 self._leave_if(f"{self.step} < {self.most - 1} and {self._halts()}")
 
     def operator(self) -> None:
-        run = self.out.bind("while_op", halt.while_operator)
+        run = self.out.bind("hop_loop", hop_loop)
         body, extra = callee(self.out, self.node, "body")
         arguments = ", ".join(
             [
@@ -207,7 +214,9 @@ class _Writing:
                 str(self.node.attr("kind") == LoopKind.UNTIL),
             ]
         )
-        self.out.line(f"{self.state} = {run}({arguments})")
+        count = scratch(self.node, "count")
+        self.out.line(f"{self.state}, {count} = {run}({arguments})")
+        self.out.line(f"{self.record}.ran({count})")
 
     def masked(self) -> None:
         alive, by_row = scratch(self.node, "alive"), self.node.attr("halt") == "sample"
@@ -279,6 +288,20 @@ class _Writing:
     def _leave_if(self, condition: str) -> None:
         with self.out.block(f"if {condition}:"):
             self.out.line("break")
+
+
+def _check_hop(node: Node, body: nn.Module) -> None:
+    if not has_operators():
+        raise FlowError(
+            f"{node.id}: mode='hop' needs torch.while_loop, which torch {torch.__version__} lacks",
+            hint="use mode='masked'",
+        )
+    if isinstance(body, LoopBody):
+        raise FlowError(
+            f"{node.id}: mode='hop' runs as one operator, and {type(body).__name__} is a LoopBody, "
+            "which publishes values of each iteration",
+            hint="use mode='masked', or a plain module",
+        )
 
 
 def _resettable(body: nn.Module, path: str = "") -> list[str]:

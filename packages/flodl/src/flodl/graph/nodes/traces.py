@@ -26,6 +26,7 @@ class TraceEmit:
         self.entries: dict[str, list[Tensor]] = {}
         self.steps: dict[str, list[int]] = {}
         self.count = 0
+        self.total: Tensor | None = None
         self.alive: list[Tensor] = []
         self._keep = keep
 
@@ -45,6 +46,10 @@ class TraceEmit:
         """
         self.count += 1
         self.alive.append(alive)
+
+    def ran(self, count: Tensor) -> None:
+        """Note how often a loop ran that is one operator: a number that stays on the device."""
+        self.total = count
 
     def publish(self, name: str, value: Tensor) -> None:
         """Add a value of this iteration; not publishing a name in some iteration is fine.
@@ -72,6 +77,8 @@ class TraceEmit:
 
     def iterations(self) -> int | Tensor:
         """Return how many iterations counted: a number, or one for each row of the batch."""
+        if self.total is not None:
+            return int(self.total)
         if not self.alive:
             return self.count
         counts = torch.stack(self.alive).sum(dim=0)

@@ -12,20 +12,13 @@ from flodl.graph.base import GraphBase
 from flodl.graph.naming import suggestion
 from flodl.graph.observe.tags import value_of
 from flodl.graph.paths import PathKind, children_of, find
+from flodl.graph.sums import REDUCTIONS, reduced
 from flodl.metrics.trend import Trend, TrendGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Reduction = Literal["mean", "sum", "max", "min", "norm"]
-
-_REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "mean": torch.mean,
-    "sum": torch.sum,
-    "max": torch.max,
-    "min": torch.min,
-    "norm": torch.linalg.vector_norm,
-}
 
 
 class Metrics(GraphBase):
@@ -59,12 +52,30 @@ class Metrics(GraphBase):
             GraphPathError: No such tag.
             NodeError: Not computed yet, or empty.
         """
-        if reduce not in _REDUCTIONS:
-            raise NodeError(
-                f"collect_with(reduce={reduce!r}): there are {', '.join(_REDUCTIONS)}",
-            )
+        _check_reduction(reduce, "collect_with")
         for tag in self._known_tags(tags):
             _add_tag(self, tag, reduce)
+
+    def observe(self, *tags: str, reduce: Reduction = "mean") -> None:
+        """Let every call from now on add the values of these tags up, until the next flush.
+
+        Unlike ``collect`` it is part of the call, so that a captured step does it, too. Each call
+        of this adds to what is observed; without tags nothing is observed any more.
+
+        Args:
+            tags: Tags or groups.
+            reduce: As for ``collect_with``.
+
+        Raises:
+            GraphPathError: No such tag.
+        """
+        _check_reduction(reduce, "observe")
+        names = self._known_tags(tags)
+        known = [tag.name for tag in self.flodl_plan.tags]
+        for name in names:
+            if name not in known:
+                raise GraphPathError(f"observe: no tag {name!r}", hint=suggestion(name, known))
+        self.flodl_observe(dict.fromkeys(names, reduce))
 
     def collect_at(self, paths: str | Iterable[str]) -> None:
         """Add the values of tags at paths, each in the graph that has the tag.
@@ -131,7 +142,7 @@ class Metrics(GraphBase):
         """
         if names:
             for graph, own in self._by_graph(names).items():
-                graph.flodl_history.flush(own, read_numbers)
+                graph._flush_own(own)  # noqa: SLF001 - another graph of our own
             return
         self.flush_local()
         for child in children_of(self).values():
@@ -140,7 +151,13 @@ class Metrics(GraphBase):
 
     def flush_local(self, *names: str) -> None:
         """Flush metrics of this graph, not of its children, so that they keep their own pace."""
-        self.flodl_history.flush(_expanded(self, names) if names else None, read_numbers)
+        self._flush_own(_expanded(self, names) if names else None)
+
+    def _flush_own(self, names: Iterable[str] | None) -> None:
+        chosen = None if names is None else list(names)
+        for tag, (total, count) in self.flodl_sums.take(chosen).items():
+            self.flodl_history.add(tag, total / count, count)
+        self.flodl_history.flush(chosen, read_numbers)
 
     @property
     def flush_count(self) -> int:
@@ -302,9 +319,13 @@ def _add_tag(graph: GraphBase, tag: str, reduce: Reduction | None) -> None:
     if reduce is not None and isinstance(value, torch.Tensor) and value.numel() != 1:
         if value.numel() == 0:
             raise NodeError(f"collect_with({tag!r}): the tensor is empty")
-        value = value.detach()
-        value = _REDUCTIONS[reduce](value if value.is_floating_point() else value.double())
+        value = reduced(value, reduce)
     graph.flodl_history.add(tag, _one_element(value, f"collect({tag!r})"))
+
+
+def _check_reduction(reduce: str, call: str) -> None:
+    if reduce not in REDUCTIONS:
+        raise NodeError(f"{call}(reduce={reduce!r}): there are {', '.join(REDUCTIONS)}")
 
 
 def _one_element(value: Any, call: str) -> float | torch.Tensor:

@@ -1,4 +1,4 @@
-"""Part of Graph: a training loop in the graph's own words, on one device or through a binding."""
+"""Part of Graph: a training loop in the graph's own words, the same on one device and on many."""
 
 from __future__ import annotations
 
@@ -7,37 +7,19 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flodl.core.errors import ConfigError, GraphInputError, StepContractError
-from flodl.graph.state import StateControl
-from flodl.graph.stepping.local import LocalStepper
-from flodl.graph.stepping.protocols import LossFunction, RateSchedule, Stepper
+from flodl.graph.stepping.distribution import Distribution
 
 if TYPE_CHECKING:
-    import torch
-
-    from flodl.graph.stepping.protocols import NamedBatch, NamedLoader, OptimizerFactory
-
-
-class Training:
-    """What a graph's training loop was told; the graph's methods fill it."""
-
-    def __init__(self, stepper: Stepper) -> None:
-        self.stepper = stepper
-        self.scheduler: RateSchedule | None = None
-        self.rate: float | None = None
-        self.scale = 1.0
-        self.step_number = 0
-        self.fields: dict[str, str] = {}
-        self.targets: tuple[str, ...] = ()
-        self.loss: LossFunction | None = None
-
-    def rate_of(self, initial: float) -> float:
-        """Return the learning rate of this step for a group that began with another."""
-        if self.scheduler is not None:
-            return self.scheduler.lr(self.step_number) * self.scale
-        return (initial if self.rate is None else self.rate) * self.scale
+    from flodl.graph.stepping.protocols import (
+        LossFunction,
+        NamedBatch,
+        NamedLoader,
+        OptimizerFactory,
+        RateSchedule,
+    )
 
 
-class Stepping(StateControl):
+class Stepping(Distribution):
     """Trains without another object.
 
     A whole loop is:
@@ -150,55 +132,6 @@ class Stepping(StateControl):
         ``ctx`` is a ``LossContext``, with the values of tags and traces.
         """
         self._training().loss = loss
-
-    def bind_stepper(self, stepper: Stepper) -> None:
-        """Run steps through another stepper, as the distributed package does.
-
-        Raises:
-            StepContractError: Optimizer or data are set already.
-        """
-        if self.flodl_training is not None:
-            raise StepContractError(
-                "bind_stepper(): steps were set up already",
-                hint="bind before set_optimizer() and set_data_loader()",
-            )
-        self.flodl_training = Training(stepper)
-
-    @property
-    def world_size(self) -> int:
-        """How many devices take part; 1 without a binding."""
-        return self._training().stepper.world_size
-
-    @property
-    def is_distributed(self) -> bool:
-        """Whether more than one device takes part."""
-        return self.world_size > 1
-
-    @property
-    def devices(self) -> tuple[torch.device, ...]:
-        """Devices of a binding; empty without one."""
-        return self._training().stepper.devices
-
-    @property
-    def throughput(self) -> tuple[float, ...]:
-        """Samples per millisecond of each device of a binding; empty without one."""
-        return self._training().stepper.throughput
-
-    @property
-    def chunk_ratios(self) -> tuple[float, ...]:
-        """Share of each batch for each device of a binding; empty without one."""
-        return self._training().stepper.chunk_ratios
-
-    @property
-    def shard_sizes(self) -> tuple[int, ...]:
-        """Rows of the last batch on each device of a binding; empty without one."""
-        return self._training().stepper.shard_sizes
-
-    def _training(self) -> Training:
-        if self.flodl_training is None:
-            self.flodl_training = Training(LocalStepper(self))
-        training: Training = self.flodl_training
-        return training
 
 
 def _wants_context(loss: LossFunction) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,6 +10,10 @@ import torch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from flodl.distributed.config import ElCheConfig
+    from flodl.distributed.replica.config import DdpConfig
+    from flodl.graph.state import StateControl
 
 OptimizerFactory = Callable[[list["nn.Parameter"]], torch.optim.Optimizer]
 LossFunction = Callable[..., "Tensor"]
@@ -76,6 +80,11 @@ class Stepper(Protocol):
     """Runs a graph's steps: on one device, or, bound by the distributed package, on many."""
 
     @property
+    def is_set_up(self) -> bool:
+        """Whether it has an optimizer or a loader."""
+        ...
+
+    @property
     def world_size(self) -> int:
         """How many devices take part."""
         ...
@@ -98,6 +107,20 @@ class Stepper(Protocol):
     @property
     def shard_sizes(self) -> tuple[int, ...]:
         """Rows of the last batch on each device."""
+        ...
+
+    @property
+    def has_el_che(self) -> bool:
+        """Whether devices take whole batches, as many as their speed allows."""
+        ...
+
+    @property
+    def replicas(self) -> Sequence[StateControl]:
+        """Graphs of this process besides the one that is trained, which follow its state."""
+        ...
+
+    def configure_el_che(self, config: DdpConfig | ElCheConfig) -> None:
+        """Take settings of the exchange between devices."""
         ...
 
     def set_optimizer(self, factory: OptimizerFactory) -> None:

@@ -7,70 +7,26 @@ laid out on its own and takes part in the layout around it as one box.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from flodl.graph.viz.boxes import GAP_X, GAP_Y, PADDING, TITLE, Box, Layout, Route, item_size
+from flodl.graph.viz.loops import add_loops
 from flodl.graph.viz.order import Layered, order_layers
 from flodl.graph.viz.place import place_columns
+from flodl.graph.viz.ports import Ports
 
 if TYPE_CHECKING:
-    from flodl.graph.viz.scene import Item, Link, Scene
+    from flodl.graph.viz.scene import Link, Scene
 
-GAP_X, GAP_Y, PADDING, TITLE = 28.0, 38.0, 16.0, 22.0
-_CHAR, _LINE = 6.7, 15.0
-_ROOMY = {"diamond": (1.5, 1.7), "ellipse": (1.25, 1.25), "house": (1.2, 1.35)}
-_ROOMY |= {"invhouse": (1.2, 1.35), "parallelogram": (1.3, 1.0), "doubleoctagon": (1.2, 1.3)}
-
-
-@dataclass(slots=True)
-class Box:
-    """Where something lies: center and size."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-    def moved(self, dx: float, dy: float) -> Box:
-        """Return the box at another place."""
-        return Box(self.x + dx, self.y + dy, self.width, self.height)
-
-
-@dataclass(slots=True)
-class Layout:
-    """Where everything lies.
-
-    Attributes:
-        width: Of the whole.
-        height: Of the whole.
-        boxes: By id of an item or group.
-        routes: For each link drawn, its points from source to target.
-        backs: Links against the direction of the layers, which carry state.
-    """
-
-    width: float
-    height: float
-    boxes: dict[str, Box] = field(default_factory=dict)
-    routes: list[tuple[Link, list[tuple[float, float]]]] = field(default_factory=list)
-    backs: list[Link] = field(default_factory=list)
-
-
-def item_size(item: Item, extra: int = 0) -> tuple[float, float]:
-    """Return width and height of an item with its text and further lines."""
-    texts = [item.title, *item.lines]
-    rows = len(texts) + extra
-    if item.shape == "circle":
-        side = max(34.0, len(item.title) * _CHAR + 16)
-        below = (rows - 1) * _LINE
-        return max(side, *(len(text) * _CHAR for text in texts)), side + below
-    wide, high = _ROOMY.get(item.shape, (1.0, 1.0))
-    width = max(len(text) for text in texts) * _CHAR * wide + 24
-    return max(64.0, width), (rows * _LINE + 14) * high
+_FAN = 22.0
+"""Room in a frame for arrows that spread to everything in it."""
 
 
 def lay_out(scene: Scene, extra: int = 0) -> Layout:
     """Return the layout of a scene; items have room for ``extra`` more lines of text."""
-    return _Group(scene, "", extra).layout()
+    layout = _Group(scene, "", extra).layout()
+    add_loops(scene, layout)
+    return layout
 
 
 class _Group:
@@ -82,6 +38,8 @@ class _Group:
         self._extra = extra
         self._parent = {item.id: item.group for item in scene.items}
         self._parent |= {group.id: group.group for group in scene.groups}
+        self._links: list[Link] = []
+        self._ends: list[tuple[list[str], list[str]]] = []
 
     def layout(self) -> Layout:
         inner = {
@@ -94,37 +52,59 @@ class _Group:
             for item in self._scene.items
             if item.group == self._name
         }
-        sizes |= {
-            name: (part.width + 2 * PADDING, part.height + 2 * PADDING + TITLE)
-            for name, part in inner.items()
-        }
-        links, backs = self._projected(sizes)
+        tops = {name: PADDING + TITLE + self._fan_room(name) for name in inner}
+        for name, part in inner.items():
+            self._balance(name, part)
+            sizes[name] = (part.width + 2 * PADDING, part.height + PADDING + tops[name])
+        self._project(sizes)
         layered = order_layers(
             list(sizes),
-            [(link.source, link.target) for link in links],
-            [link.kind == "reference" for link in links],
+            [(link.source, link.target) for link in self._links],
+            [link.kind == "reference" for link in self._links],
         )
-        result = self._coordinates(layered, sizes, links)
-        result.backs = backs
-        for name, part in inner.items():
-            self._insert(result, name, part)
-        return result
+        return self._coordinates(layered, sizes, inner, tops)
 
-    def _projected(self, members: dict[str, tuple[float, float]]) -> tuple[list[Link], list[Link]]:
-        """Return the links between what lies directly in here, each once, and those of state."""
-        links: dict[tuple[str, str, str, str], Link] = {}
-        backs = []
+    def _balance(self, name: str, part: Layout) -> None:
+        """Widen a group so that the item where its only stream enters lies in the middle."""
+        entered = self._entered(name)
+        if len(entered) == 1:
+            axis = part.boxes[entered.pop()].x
+            lead = max(axis, part.width - axis)
+            part.shift(lead - axis)
+            part.width = 2 * lead
+
+    def _fan_room(self, name: str) -> float:
+        """Return the room above a group's members for a stream that goes to several of them."""
+        return _FAN if len(self._entered(name)) > 1 else 0.0
+
+    def _entered(self, name: str) -> set[str]:
+        return {
+            link.target
+            for link in self._scene.links
+            if link.kind == "stream"
+            and self._is_in(link.target, name)
+            and not self._is_in(link.source, name)
+        }
+
+    def _is_in(self, item: str, group: str) -> bool:
+        while item and item != group:
+            item = self._parent.get(item, "")
+        return item == group
+
+    def _project(self, members: dict[str, tuple[float, float]]) -> None:
+        """Find the links between what lies directly in here, each once, and their real ends."""
+        found: dict[tuple[str, str, str, str], tuple[list[str], list[str]]] = {}
         for link in self._scene.links:
             source = self._member(link.source, members)
             target = self._member(link.target, members)
-            if source is None or target is None or source == target:
+            if source is None or target is None or source == target or link.kind == "state":
                 continue
-            if link.kind == "state":
-                backs.append(link)
-                continue
-            new = type(link)(source, target, link.kind, link.label)
-            links.setdefault((source, target, link.kind, link.label), new)
-        return list(links.values()), backs
+            ends = found.setdefault((source, target, link.kind, link.label), ([], []))
+            ends[0].append(link.source)
+            ends[1].append(link.target)
+        kind = type(self._scene.links[0]) if self._scene.links else None
+        self._links = [kind(*key) for key in found] if kind else []
+        self._ends = list(found.values())
 
     def _member(self, name: str, members: dict[str, tuple[float, float]]) -> str | None:
         current = name
@@ -133,48 +113,59 @@ class _Group:
         return current or None
 
     def _coordinates(
-        self, layered: Layered, sizes: dict[str, tuple[float, float]], links: list[Link]
+        self,
+        layered: Layered,
+        sizes: dict[str, tuple[float, float]],
+        inner: dict[str, Layout],
+        tops: dict[str, float],
     ) -> Layout:
         widths = {name: sizes.get(name, (6.0, 0.0))[0] for name in layered.layer_of}
         columns = place_columns(layered, widths, GAP_X)
+        left = min((columns[name] - widths[name] / 2 for name in columns), default=0.0)
+        columns = {name: x - left for name, x in columns.items()}
         y, rows = 0.0, []
         for layer in layered.layers:
             height = max((sizes.get(name, (0.0, 0.0))[1] for name in layer), default=0.0)
-            rows.append((y + height / 2, height))
+            rows.append((y, y + height))
             y += height + GAP_Y
-        left = min((columns[name] - widths[name] / 2 for name in columns), default=0.0)
-        right = max((columns[name] + widths[name] / 2 for name in columns), default=0.0)
-        result = Layout(right - left, max(y - GAP_Y, 0.0))
-        for name, (width, height) in sizes.items():
-            row = rows[layered.layer_of[name]][0]
-            result.boxes[name] = Box(columns[name] - left, row, width, height)
-        for link, chain in zip(links, layered.chains, strict=True):
-            result.routes.append((link, self._route(chain, result, columns, rows, layered, left)))
+        width = max((columns[name] + widths[name] / 2 for name in columns), default=0.0)
+        if self._name and self._fan_room(self._name):
+            # What spreads from the middle of the frame comes together there.
+            columns |= {layer[0]: width / 2 for layer in layered.layers if len(layer) == 1}
+        result = Layout(width, max(y - GAP_Y, 0.0))
+        led_to = {link.target for link in self._links}
+        for name, size in sizes.items():
+            top, bottom = rows[layered.layer_of[name]]
+            # What nothing leads to lies close to what reads it.
+            middle = (top + bottom) / 2 if name in led_to else bottom - size[1] / 2
+            result.boxes[name] = Box(columns[name], middle, *size)
+        for name, part in inner.items():
+            _insert(result, name, part, tops[name])
+        self._route(result, layered, columns, rows)
         return result
 
     def _route(
         self,
-        chain: list[str],
         result: Layout,
+        layered: Layered,
         columns: dict[str, float],
         rows: list[tuple[float, float]],
-        layered: Layered,
-        left: float,
-    ) -> list[tuple[float, float]]:
-        source, target = result.boxes[chain[0]], result.boxes[chain[-1]]
-        points = [(source.x, source.y + source.height / 2)]
-        for name in chain[1:-1]:
-            middle, height = rows[layered.layer_of[name]]
-            x = columns[name] - left
-            points += [(x, middle - height / 2), (x, middle + height / 2)]
-        return [*points, (target.x, target.y - target.height / 2)]
+    ) -> None:
+        approach = [columns[chain[-2]] for chain in layered.chains]
+        ports = Ports(self._scene, result.boxes, self._links, self._ends, approach)
+        for number, chain in enumerate(layered.chains):
+            middle = []
+            for name in chain[1:-1]:
+                top, bottom = rows[layered.layer_of[name]]
+                middle += [(columns[name], top), (columns[name], bottom)]
+            result.routes += ports.routes(number, middle)
 
-    def _insert(self, result: Layout, name: str, part: Layout) -> None:
-        box = result.boxes[name]
-        dx = box.x - box.width / 2 + PADDING
-        dy = box.y - box.height / 2 + PADDING + TITLE
-        result.boxes |= {key: inner.moved(dx, dy) for key, inner in part.boxes.items()}
-        result.routes += [
-            (link, [(x + dx, y + dy) for x, y in points]) for link, points in part.routes
-        ]
-        result.backs += part.backs
+
+def _insert(result: Layout, name: str, part: Layout, top: float) -> None:
+    box = result.boxes[name]
+    dx, dy = box.left + PADDING, box.top + top
+    result.boxes |= {key: inner.moved(dx, dy) for key, inner in part.boxes.items()}
+    result.routes += [
+        Route(route.link, [(x + dx, y + dy) for x, y in route.points], route.has_head)
+        for route in part.routes
+    ]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from flodl.graph.viz.order import Layered
 
 _SWEEPS = 24
-_STRAIGHT, _PLAIN, _BENT, _SIDE = 8.0, 4.0, 1.0, 0.02
+_STRAIGHT, _PLAIN, _BENT, _SIDE = 8.0, 4.0, 0.05, 0.02
 
 
 def place_columns(layered: Layered, widths: dict[str, float], gap: float) -> dict[str, float]:
@@ -30,9 +30,33 @@ def place_columns(layered: Layered, widths: dict[str, float], gap: float) -> dic
         toward = both if sweep >= _SWEEPS - 4 else above if down else below
         for layer in layered.layers if down else layered.layers[::-1]:
             _place_layer(layer, columns, toward, widths, gap, layered.side)
+    for run in spines(layered):
+        _straighten(run, layered, columns, widths, gap)
     for chain in layered.chains:
         _straighten(chain[1:-1], layered, columns, widths, gap)
     return columns
+
+
+def spines(layered: Layered) -> list[list[str]]:
+    """Return runs of names of which each leads only to the next; side arrows do not count."""
+    below: dict[str, list[str]] = {}
+    above: dict[str, list[str]] = {}
+    for chain in layered.chains:
+        if len(chain) == 2 and tuple(chain) not in layered.side:
+            below.setdefault(chain[0], []).append(chain[1])
+            above.setdefault(chain[1], []).append(chain[0])
+    after = {
+        name: targets[0]
+        for name, targets in below.items()
+        if len(set(targets)) == 1 and len(set(above[targets[0]])) == 1
+    }
+    runs = []
+    for name in after.keys() - set(after.values()):
+        run = [name]
+        while run[-1] in after:
+            run.append(after[run[-1]])
+        runs.append(run)
+    return sorted(runs)
 
 
 def _straighten(

@@ -10,7 +10,7 @@ from torch import nn
 from flodl.graph.base import GraphBase
 from flodl.graph.introspection import count_parameters
 from flodl.graph.schedule import levels
-from flodl.graph.viz.text import count_text, describe_node
+from flodl.graph.viz.text import count_text, describe_node, port_lines
 
 if TYPE_CHECKING:
     from flodl.graph.ir import Node
@@ -200,7 +200,9 @@ class _Drawing:
         tags = self._tags(node) if group == self._group else []
         found = [item for module in modules.values() for item in module.parameters()]
         count = count_parameters(modules.values())
-        parts = [*lines, *([" ".join(tags)] if tags else [])]
+        takes_refs = name in {node.id, f"{node.id}.router"}
+        ports = port_lines(node, modules.get("")) if takes_refs else []
+        parts = [*lines, *([" ".join(tags)] if tags else []), *ports]
         if count:
             parts.append(f"[{count_text(count)} params]")
         frozen = bool(found) and not any(item.requires_grad for item in found)

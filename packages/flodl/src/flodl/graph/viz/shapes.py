@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flodl.graph.viz.layout import Box
+    from flodl.graph.viz.boxes import Box
 
 
 def outline(  # noqa: PLR0911 - one return a shape

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import html
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from flodl.graph.viz import shapes
-from flodl.graph.viz.layout import Box, Layout, lay_out
+from flodl.graph.viz.labels import label_places
+from flodl.graph.viz.layout import lay_out
 from flodl.graph.viz.text import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flodl.graph.profiling import Profile
+    from flodl.graph.viz.boxes import Box, Layout, Point, Route
     from flodl.graph.viz.scene import Item, Link, Scene
 
 _MARGIN, _TITLE = 24.0, 30.0
@@ -38,8 +41,7 @@ def svg_text(
     """
     layout = lay_out(scene, extra=0 if profile is None else 1)
     side = 0.0 if profile is None else 150.0
-    loops = _loop_room(layout)
-    width = max(layout.width + loops, len(title) * 8.0 + 20) + 2 * _MARGIN + side
+    width = max(layout.width, len(title) * 8.0 + 20) + 2 * _MARGIN + side
     height = layout.height + 2 * _MARGIN + _TITLE
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -53,16 +55,17 @@ def svg_text(
         f'<text x="{_MARGIN:.0f}" y="{_MARGIN + 6:.0f}" font-size="14" font-weight="bold" '
         f'fill="#2c3e50">{_escaped(title)}</text>',
         f'<g transform="translate({_MARGIN + side:.1f} {_MARGIN + _TITLE:.1f})">',
-        *[_frame(layout.boxes[group.id], group.title) for group in scene.groups],
-        *[_arrow(link, points) for link, points in layout.routes],
-        *_loops(layout),
+        *[_frame(layout.boxes[group.id]) for group in scene.groups],
+        *map(_arrow, layout.routes),
+        *map(_loop, layout.loops),
+        *[_heading(layout.boxes[group.id], group.title) for group in scene.groups],
     ]
     times = {} if profile is None else {node.id: node.seconds for node in profile.nodes}
     for item in scene.items:
         seconds = times.get(item.node)
         fill = (fills or {}).get(item.node, item.fill)
         parts.append(_item(item, layout.boxes[item.id], fill, seconds))
-    parts += [_label(link, points) for link, points in layout.routes if link.label]
+    parts += [_label(route.link, place) for route, place in label_places(scene, layout)]
     if profile is not None:
         parts += _levels(scene, layout, profile, side)
     return "\n".join([*parts, "</g>", "</svg>"]) + "\n"
@@ -75,21 +78,26 @@ def _marker(kind: str, color: str) -> str:
     )
 
 
-def _frame(box: Box, title: str) -> str:
-    left, top = box.x - box.width / 2, box.y - box.height / 2
+def _frame(box: Box) -> str:
     return (
-        f'<rect x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
-        f'rx="10" fill="#f8f9f9" stroke="#aab7b8"/>'
-        f'<text x="{left + 12:.1f}" y="{top + 18:.1f}" font-size="11" fill="#566573">'
-        f"{_escaped(title)}</text>"
+        f'<rect x="{box.left:.1f}" y="{box.top:.1f}" width="{box.width:.1f}" '
+        f'height="{box.height:.1f}" rx="10" fill="#f8f9f9" stroke="#aab7b8"/>'
     )
 
 
-def _arrow(link: Link, points: list[tuple[float, float]]) -> str:
-    color, dash = _COLORS[link.kind], _DASHES[link.kind]
+def _heading(box: Box, title: str) -> str:
     return (
-        f'<path d="{_curve(points)}" fill="none" stroke="{color}" stroke-width="1.3"{dash} '
-        f'marker-end="url(#arrow-{link.kind})"/>'
+        f'<text x="{box.left + 12:.1f}" y="{box.top + 18:.1f}" font-size="11" fill="#566573" '
+        f'paint-order="stroke" stroke="#f8f9f9" stroke-width="4">{_escaped(title)}</text>'
+    )
+
+
+def _arrow(route: Route) -> str:
+    kind = route.link.kind
+    head = f' marker-end="url(#arrow-{kind})"' if route.has_head else ""
+    return (
+        f'<path d="{_curve(route.points)}" fill="none" stroke="{_COLORS[kind]}" '
+        f'stroke-width="1.3"{_DASHES[kind]}{head}/>'
     )
 
 
@@ -109,47 +117,40 @@ def _curve(points: list[tuple[float, float]]) -> str:
     return " ".join(path)
 
 
-def _label(link: Link, points: list[tuple[float, float]]) -> str:
-    (x1, y1), (x2, y2) = points[-2:]
-    if y2 - y1 < 8 and len(points) > 2:
-        (x1, y1), (x2, y2) = points[-3:-1]
+def _label(link: Link, place: Point) -> str:
     return (
-        f'<text x="{(x1 + x2) / 2:.1f}" y="{(y1 + y2) / 2 + 3:.1f}" font-size="10" '
-        f'text-anchor="middle" fill="{_COLORS[link.kind]}" {_HALO}>{_escaped(link.label)}</text>'
+        f'<text x="{place[0]:.1f}" y="{place[1] + 3:.1f}" font-size="10" text-anchor="middle" '
+        f'fill="{_COLORS[link.kind]}" {_HALO}>{_escaped(link.label)}</text>'
     )
 
 
-def _loop_room(layout: Layout) -> float:
-    """Return the room that arrows of state need to the right of everything."""
-    longest = max((len(link.label) for link in layout.backs), default=0)
-    return 24.0 + 14.0 * len(layout.backs) + 6 * longest if layout.backs else 0.0
+def _loop(route: Route) -> str:
+    """Return an arrow of state: straight lines with round corners, named beside its trunk."""
+    points = route.points
+    (x, y), *rest = points
+    path = [f"M{x:.1f} {y:.1f}"]
+    for (x1, y1), (x2, y2), (x3, y3) in zip(points, rest, rest[1:], strict=False):
+        bend = min(10.0, (abs(x2 - x1) + abs(y2 - y1)) / 2, (abs(x3 - x2) + abs(y3 - y2)) / 2)
+        before = (x2 - _sign(x2 - x1) * bend, y2 - _sign(y2 - y1) * bend)
+        after = (x2 + _sign(x3 - x2) * bend, y2 + _sign(y3 - y2) * bend)
+        path.append(f"L{before[0]:.1f} {before[1]:.1f}")
+        path.append(f"Q{x2:.1f} {y2:.1f} {after[0]:.1f} {after[1]:.1f}")
+    path.append(f"L{points[-1][0]:.1f} {points[-1][1]:.1f}")
+    top, bottom = next(
+        pair for pair in pairwise(points) if pair[0][0] == pair[1][0] and pair[0] not in points[:1]
+    )
+    is_left = top[0] < points[0][0]
+    return (
+        f'<path d="{" ".join(path)}" fill="none" stroke="{_COLORS["state"]}" stroke-width="1.5"'
+        f'{_DASHES["state"]} marker-end="url(#arrow-state)"/>'
+        f'<text x="{top[0] + (-5 if is_left else 5):.1f}" y="{(top[1] + bottom[1]) / 2 + 4:.1f}" '
+        f'font-size="10" text-anchor="{"end" if is_left else "start"}" fill="{_COLORS["state"]}" '
+        f"{_HALO}>{_escaped(route.link.label)}</text>"
+    )
 
 
-def _loops(layout: Layout) -> list[str]:
-    """Return the arrows of state, which go around everything on the right."""
-    parts = []
-    for number, link in enumerate(layout.backs):
-        source, target = layout.boxes[link.source], layout.boxes[link.target]
-        x1, x2 = source.x + source.width / 2, target.x + target.width / 2
-        turn = layout.width + 16 + 14 * number
-        up = -1 if target.y < source.y else 1
-        y1, y2 = source.y, target.y
-        if abs(y1 - y2) < 1:
-            y2 = y1 - 10
-            up = -1
-        bend = min(12.0, abs(y2 - y1) / 2)
-        path = (
-            f"M{x1:.1f} {y1:.1f} H{turn - bend:.1f} Q{turn:.1f} {y1:.1f} {turn:.1f} "
-            f"{y1 + up * bend:.1f} V{y2 - up * bend:.1f} Q{turn:.1f} {y2:.1f} {turn - bend:.1f} "
-            f"{y2:.1f} H{x2:.1f}"
-        )
-        parts.append(
-            f'<path d="{path}" fill="none" stroke="{_COLORS["state"]}" stroke-width="1.5"'
-            f'{_DASHES["state"]} marker-end="url(#arrow-state)"/>'
-            f'<text x="{turn + 5:.1f}" y="{(y1 + y2) / 2 + 4:.1f}" font-size="10" '
-            f'fill="{_COLORS["state"]}" {_HALO}>{_escaped(link.label)}</text>'
-        )
-    return parts
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
 
 
 def _item(item: Item, box: Box, fill: str, seconds: float | None) -> str:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
+from flodl.graph.base import GraphBase
+
 if TYPE_CHECKING:
+    from torch import nn
+
     from flodl.graph.ir import Node
+
+_WIDEST = 30
 
 
 def count_text(count: int) -> str:
@@ -21,6 +28,20 @@ def time_text(seconds: float) -> str:
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def port_lines(node: Node, module: nn.Module | None) -> list[str]:
+    """Return the names of what goes into a node and comes out, where it is more than the stream."""
+    names, outputs = ["stream"], []
+    if isinstance(module, GraphBase):
+        names, outputs = [module.input_names[0]], list(module.output_names)
+    names += [ref.keyword for ref in node.refs]
+    lines = _wrapped("in", names) if len(names) > 1 else []
+    return [*lines, *(_wrapped("out", outputs) if outputs else [])]
+
+
+def _wrapped(head: str, names: list[str]) -> list[str]:
+    return textwrap.wrap(f"{head}: {', '.join(names)}", _WIDEST, break_long_words=False)
 
 
 def describe_node(node: Node) -> str:

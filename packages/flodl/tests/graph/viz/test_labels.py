@@ -1,0 +1,22 @@
+from itertools import combinations
+
+from torch import nn
+
+from flodl.graph import FlowBuilder
+from flodl.graph.viz.labels import label_places
+from flodl.graph.viz.layout import lay_out
+from flodl.graph.viz.scene import scene_of
+from flodl.nn import StateAdd
+
+
+def test_labels_stand_apart_and_on_nothing():
+    names = ("attention_mask", "token_type_ids", "position_ids")
+    flow = FlowBuilder(nn.Linear(4, 4)).input(*names).through(StateAdd()).using(*names)
+    scene = scene_of(flow.through(StateAdd()).using(*names).build())
+    layout = lay_out(scene)
+    places = label_places(scene, layout)
+    assert sorted(route.link.label for route, _ in places) == sorted(2 * names)
+    boxes = [(x, y, len(route.link.label) * 5.0, 10.0) for route, (x, y) in places]
+    boxes += [(b.x, b.y, b.width - 1, b.height - 1) for b in layout.boxes.values()]
+    for (x1, y1, w1, h1), (x2, y2, w2, h2) in combinations(boxes, 2):
+        assert abs(x1 - x2) >= (w1 + w2) / 2 or abs(y1 - y2) >= (h1 + h2) / 2
