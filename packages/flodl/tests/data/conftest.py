@@ -1,4 +1,4 @@
-"""Data tests reach this machine only, and run without the caller's data settings."""
+"""Data tests reach this machine only, unless they are live, and run without data settings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import socket
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# how long an example takes says more about what else the machine does
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_network(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("live") is not None:
+        return
     connect = socket.socket.connect
 
     def local_only(self: socket.socket, address: Any) -> None:

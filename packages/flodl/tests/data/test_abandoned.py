@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch
 
-from flodl.data import DataLoader, MemmapDataSet, TarStream, TensorDataSet
+from flodl.data import DataLoader, Lease, MemmapDataSet, TarStream, TensorDataSet
 
 EPOCHS = 2000
 WARM_UP = 200
@@ -55,6 +55,27 @@ def tar(folder: Path) -> Any:
     return DataLoader.from_iterable(stream, 2)
 
 
+class Leased:
+    """Epochs of one loader as leases, of which what is not taken is given back."""
+
+    def __init__(self, **options: Any) -> None:
+        self._loader = DataLoader(Items(), batch_size=2, **options)
+        self.close = self._loader.close
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        feed = self._loader.leases()
+        for part in range(4):
+            ranges = ((16 * part, 16 * part + 16),)
+            feed.assign(Lease(lease_id=4 * number + part, epoch=number, ranges=ranges))
+        try:
+            while (batch := feed.take()) is not None:
+                yield batch
+        finally:
+            feed.give_back()
+            if number % 3 == 0:
+                feed.close()
+
+
 MAKE: dict[str, Any] = {
     "items": lambda _: DataLoader(Items(), batch_size=2, prefetch=3),
     "several threads": lambda _: DataLoader(Items(), batch_size=2, prefetch=6, workers=3),
@@ -63,6 +84,8 @@ MAKE: dict[str, Any] = {
         TensorDataSet(torch.zeros(64, 16 * 1024)), batch_size=2, prefetch=2
     ),
     "processes": lambda _: DataLoader(Items(), batch_size=2, worker_mode="process", workers=2),
+    "leases": lambda _: Leased(prefetch=3),
+    "leases in the caller's thread": lambda _: Leased(prefetch=0),
     "memmap": memmap,
     "tar": tar,
     "stream in processes": lambda _: DataLoader.from_iterable(Items(), 2, workers=2),

@@ -24,6 +24,7 @@ DEFAULTS = {
     "prefetch": None,
     "resident": None,
     "streaming": False,
+    "storage_dtype": None,
     "vram_max_usage": 0.90,
     "activation_reserve": None,
     "workers": 1,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flodl.core.errors import ConfigError, ResumeMismatchError, StaleIteratorError
-from flodl.data import DataLoader, Lease, RandomSampler, TensorDataSet, merge_states
+from flodl.core.errors import ConfigError, ResumeMismatchError
+from flodl.data import DataLoader, Lease, LeaseFeed, RandomSampler, TensorDataSet, merge_states
 
 
 def loader(
@@ -162,108 +162,6 @@ def test_partitioning_after_a_state_was_loaded_is_refused() -> None:
         second.partition(0, 2)
 
 
-def drained(feed: Any) -> list[Any]:
-    batches = []
-    while (batch := feed.take()) is not None:
-        batches.append(batch)
-    return batches
-
-
-@settings(max_examples=80)
-@given(data=st.data())
-def test_leases_over_any_ranks_cover_each_sample_once(data: st.DataObject) -> None:
-    count = data.draw(st.integers(1, 60))
-    cuts = data.draw(st.sets(st.integers(1, max(1, count - 1)), max_size=8))
-    ends = [0, *sorted(cut for cut in cuts if cut < count), count]
-    world = data.draw(st.integers(1, 3))
-    prefetch = data.draw(st.sampled_from([0, 2]))
-    group = [loader(count, batch_size=3, prefetch=prefetch) for _ in range(world)]
-    feeds = [member.leases() for member in group]
-    batches: list[Any] = []
-    for number, (start, stop) in enumerate(itertools.pairwise(ends)):
-        feed = feeds[data.draw(st.integers(0, world - 1))]
-        feed.assign(Lease(lease_id=number, epoch=0, ranges=((start, stop),)))
-        if data.draw(st.booleans()):
-            batches += drained(feed)
-    for feed in feeds:
-        batches += drained(feed)
-        feed.close()
-    order = RandomSampler(count).indices(0)
-    seen = []
-    for batch in batches:
-        positions = [p for start, stop in batch.ranges for p in range(start, stop)]
-        assert batch["x"].tolist() == order[positions].tolist()
-        seen += positions
-    assert sorted(seen) == list(range(count))
-
-
-def test_a_batch_never_crosses_a_lease_and_says_which_it_is_of() -> None:
-    member = loader(20, batch_size=4, shuffle=False)
-    member.assign(Lease(lease_id=7, epoch=0, ranges=((0, 3), (10, 13))))
-    member.assign(Lease(lease_id=9, epoch=1, ranges=((3, 5),)))
-    found = [
-        (b.lease_id, b.epoch, b.index, b.ranges, b["x"].tolist()) for b in drained(member.leases())
-    ]
-    assert found == [
-        (7, 0, 0, ((0, 3), (10, 11)), [0, 1, 2, 10]),
-        (7, 0, 1, ((11, 13),), [11, 12]),
-        (9, 1, 0, ((3, 5),), [3, 4]),
-    ]
-    assert member.is_distributed
-
-
-def test_leases_assigned_while_others_run_are_loaded_ahead() -> None:
-    member = loader(20, batch_size=2, prefetch=2)
-    feed = member.leases()
-    feed.assign(Lease(lease_id=0, epoch=0, ranges=((0, 4),)))
-    assert feed.take() is not None
-    feed.assign(Lease(lease_id=1, epoch=0, ranges=((4, 8),)))
-    assert [batch.lease_id for batch in drained(feed)] == [0, 1, 1]
-    assert feed.take() is None
-    feed.close()
-
-
-def test_a_lease_outside_the_epoch_is_refused() -> None:
-    with pytest.raises(ConfigError, match="lease 3 reaches position 21: epoch 0 has 20 samples"):
-        loader(20).assign(Lease(lease_id=3, epoch=0, ranges=((0, 21),)))
-
-
-def test_an_epoch_ends_the_leases_and_leases_end_an_epoch() -> None:
-    member = loader(20)
-    feed = member.leases()
-    epoch = member.epoch(0)
-    with pytest.raises(StaleIteratorError, match="these leases ended"):
-        feed.take()
-    again = member.leases()
-    assert again.take() is None
-    with pytest.raises(StaleIteratorError):
-        next(epoch)
-
-
-def test_signatures_tell_data_order_and_seed_apart() -> None:
-    same = {loader(20).signature() for _ in range(3)}
-    assert len(same) == 1
-    others = {
-        loader(21).signature(),
-        loader(20, seed=1).signature(),
-        loader(20, shuffle=False).signature(),
-        DataLoader(TensorDataSet(x=torch.arange(20) + 1), batch_size=2).signature(),
-        DataLoader(TensorDataSet(y=torch.arange(20)), batch_size=2).signature(),
-    }
-    assert len(others | same) == 5
-
-
-def test_a_data_set_may_sign_for_itself() -> None:
-    class Signed(TensorDataSet):
-        def signature(self) -> str:
-            return "version 3"
-
-    found = {
-        DataLoader(Signed(torch.arange(9) + shift), batch_size=2).signature() for shift in (0, 1)
-    }
-    assert len(found) == 1
-
-
 def test_a_launcher_s_rank_is_taken_over_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"):
         monkeypatch.delenv(name, raising=False)
@@ -273,3 +171,87 @@ def test_a_launcher_s_rank_is_taken_over_when_asked_for(monkeypatch: pytest.Monk
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert member.partition_from_environment()
     assert taken(member.epoch(0)) == RandomSampler(20).indices(0)[10:].tolist()
+
+
+def positions(ranges: Any) -> list[int]:
+    return [position for start, stop in ranges for position in range(start, stop)]
+
+
+@settings(
+    max_examples=100,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_whatever_a_controller_does_each_sample_of_two_epochs_is_taken_once(
+    data: st.DataObject, request: pytest.FixtureRequest
+) -> None:
+    """Ranks of any number lease, are cut short, give back and die; the pool is leased again."""
+    draw = data.draw
+    count, size = draw(st.integers(1, 50)), draw(st.integers(1, 7))
+    drop_last = draw(st.booleans())  # the controller's: the tail is left out before any lease
+    open_ = count // size * size if drop_last else count
+    pool = {epoch: [(0, open_)] if open_ else [] for epoch in (0, 1)}
+    world = draw(st.integers(1, 4))
+    options: dict[str, Any] = {"batch_size": size, "drop_last": drop_last, "seed": 3}
+    options["prefetch"] = draw(st.sampled_from([0, 0, 2]))
+    numbers = TensorDataSet(x=torch.arange(count))
+    feeds = [DataLoader(numbers, **options).leases() for _ in range(world)]
+    request.addfinalizer(lambda: [feed.close() for feed in feeds])  # also of a draw that ends early
+    seen: Counter[tuple[int, int]] = Counter()
+    orders = [RandomSampler(count, 3).indices(epoch) for epoch in (0, 1)]
+    number = 0
+
+    def give(feed: LeaseFeed) -> None:
+        nonlocal number
+        epoch = 0 if pool[0] and (not pool[1] or draw(st.booleans())) else 1
+        ranges = [pool[epoch].pop() for _ in range(min(len(pool[epoch]), draw(st.integers(1, 2))))]
+        if not ranges:
+            return
+        start, stop = ranges[-1]
+        middle = draw(st.integers(start + 1, stop))
+        if middle < stop:
+            ranges[-1] = (start, middle)
+            pool[epoch].append((middle, stop))
+        number += 1
+        feed.assign(Lease(lease_id=number, epoch=epoch, ranges=tuple(ranges)))
+
+    def take(feed: LeaseFeed) -> bool:
+        batch = feed.take()
+        if batch is None:
+            return False
+        where = positions(batch.ranges)
+        assert batch["x"].tolist() == orders[batch.epoch][where].tolist()
+        assert 1 <= batch.size <= size
+        seen.update((batch.epoch, position) for position in where)
+        return True
+
+    def returned(rests: tuple[Lease, ...]) -> None:
+        for rest in rests:
+            pool[rest.epoch] += rest.ranges
+
+    for _ in range(draw(st.integers(0, 25))):
+        rank = draw(st.integers(0, world - 1))
+        feed = feeds[rank]
+        match draw(st.sampled_from(["give", "take", "take", "cut", "back", "die"])):
+            case "give":
+                give(feed)
+            case "take":
+                take(feed)
+            case "cut":
+                for progress in feed.progress():
+                    held = progress.lease
+                    cut_off = feed.cut(held.lease_id, draw(st.integers(0, 3)))
+                    returned((Lease(lease_id=0, epoch=held.epoch, ranges=cut_off),))
+            case "back":
+                returned(feed.give_back())
+            case "die":
+                feed.close()
+                returned(feed.give_back())
+                feeds[rank] = DataLoader(numbers, **options).leases()
+    while pool[0] or pool[1]:
+        give(feeds[draw(st.integers(0, world - 1))])
+    for feed in feeds:
+        while take(feed):
+            pass
+        feed.close()
+    assert seen == Counter({(epoch, p): 1 for epoch in (0, 1) for p in range(open_)})

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from flodl.core.errors import DataStallError, DataWorkerError
-from flodl.data import Batch, DataLoader, TensorDataSet
+from flodl.data import Batch, DataLoader, Lease, TensorDataSet
 from flodl.data.resident import DeviceStore
 from flodl.data.transfer import Sent
 
@@ -49,8 +49,6 @@ def streaming(transfer: FullDevice, count: int = 12, **options: Any) -> DataLoad
 def test_a_full_device_holds_batches_back_and_loses_none(
     prefetch: int, full: tuple[int, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    if prefetch == 0 and full == (2, 3):
-        pytest.skip("without a thread both tries of one batch follow each other")
     loader = streaming(FullDevice(*full), prefetch=prefetch)
     with caplog.at_level(logging.WARNING, "flodl"):
         found = [x for batch in loader.epoch(0) for x in batch["x"].tolist()]
@@ -121,6 +119,37 @@ def test_a_gather_without_memory_goes_on_streaming_at_the_same_batch(
     assert loader.store is None
     assert "ran out of memory while a batch was gathered: CUDA out of memory" in caplog.text
     assert [batch.size for batch in loader.epoch(1)] == sizes
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_leases_go_on_when_a_gather_finds_no_memory(
+    at: int, prefetch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = resident(monkeypatch, {at}, resident=True, prefetch=prefetch)
+    object.__setattr__(loader._config, "resident", None)
+    feed = loader.leases()
+    feed.assign(Lease(lease_id=1, epoch=0, ranges=((0, 5),)))
+    feed.assign(Lease(lease_id=2, epoch=1, ranges=((4, 13),)))
+    taken = []
+    for _ in range(5):
+        batch = feed.take()
+        assert batch is not None
+        taken.append((batch.lease_id, batch.epoch, batch.ranges))
+    assert taken == [
+        (1, 0, ((0, 2),)),
+        (1, 0, ((2, 4),)),
+        (1, 0, ((4, 5),)),
+        (2, 1, ((4, 6),)),
+        (2, 1, ((6, 8),)),
+    ]
+    assert not loader.is_resident
+    assert feed.cut(2) == ((8, 13),)
+    feed.assign(Lease(lease_id=3, epoch=1, ranges=((0, 2),)))
+    last = feed.take()
+    assert last is not None
+    assert (last.lease_id, last.ranges, feed.take()) == (3, ((0, 2),), None)
+    feed.close()
 
 
 def test_a_set_that_must_be_resident_makes_it_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

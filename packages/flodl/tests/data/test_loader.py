@@ -203,19 +203,6 @@ def test_an_error_on_sample_zero_is_seen_when_the_loader_is_built() -> None:
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_the_summary_is_logged_once() -> None:
-    loader = DataLoader(in_memory(1000), batch_size=64)
-    assert loader.summary() == (
-        "1000 samples (16 KB) resident on cpu: the data are tensors in memory; 15 batches of 64, "
-        "partial batch dropped, order: seed 42, loaded in the caller's thread"
-    )
-    fetched = DataLoader(Fetched(10), batch_size=3, drop_last=False, shuffle=False)
-    assert fetched.summary() == (
-        "10 samples (160 B) streamed to cpu: samples may differ from read to read, as the set has "
-        "no is_fixed; 4 batches of 3, partial batch kept, order: SequentialSampler, loaded 2 ahead"
-    )
-
-
 def test_prefetch_depth_can_be_changed_between_epochs() -> None:
     loader = DataLoader(Fetched(4), batch_size=1)
     loader.set_prefetch_depth(0)

@@ -23,7 +23,7 @@ def drained(ahead: Lookahead[int, Any], depth: int) -> list[Any]:
     found = []
     while True:
         ahead.fill(depth)
-        if ahead.peek() is None:
+        if ahead.claim() is None:
             return found
         found.append(ahead.take())
 
@@ -54,6 +54,55 @@ def test_jobs_that_appear_later_are_done_too() -> None:
     assert drained(ahead, depth=2) == [-1]
     waiting.append(2)
     assert drained(ahead, depth=2) == [-2]
+    ahead.close(wait=True)
+
+
+def test_a_claimed_job_counts_among_those_on_their_way() -> None:
+    numbers = iter(range(10))
+    asked: list[int] = []
+
+    def next_job() -> int:
+        asked.append(next(numbers))
+        return asked[-1]
+
+    ahead = Lookahead(lambda job: job, next_job)
+    ahead.fill(2)
+    assert ahead.claim() == ahead.claim() == 0
+    ahead.fill(2)
+    assert asked == [0, 1]
+    assert ahead.take() == 0
+    ahead.fill(2)
+    assert asked == [0, 1, 2]
+    ahead.close(wait=True)
+
+
+def test_a_job_that_is_skipped_is_not_begun_and_has_no_result() -> None:
+    may_end, done = threading.Event(), []
+
+    def waits(job: int) -> int:
+        assert may_end.wait(10)
+        done.append(job)
+        return job
+
+    ahead = Lookahead(waits, jobs(3))
+    ahead.fill(3)
+    assert ahead.claim() == 0
+    ahead.skip()
+    assert ahead.claim() == 1
+    ahead.skip()
+    may_end.set()
+    assert ahead.take() == 2
+    ahead.close(wait=True)
+    assert done in ([0, 2], [2])  # the thread may have begun the first
+
+
+def test_taking_when_nothing_is_on_its_way_is_an_error() -> None:
+    ahead = Lookahead(lambda job: job, jobs(0))
+    ahead.fill(3)
+    assert ahead.claim() is None
+    with pytest.raises(LookupError, match="fill first"):
+        ahead.take()
+    ahead.skip()
     ahead.close(wait=True)
 
 

@@ -213,3 +213,14 @@ def test_a_state_without_the_sampler_s_is_refused() -> None:
         loader(sampler=Stateful()).load_state_dict(plain)
     with pytest.raises(ResumeMismatchError, match="the state has that of a sampler"):
         loader(sampler=RandomSampler(10)).load_state_dict(loader(sampler=Stateful()).state_dict())
+
+
+def test_a_state_that_is_refused_late_leaves_the_sampler_s_own_alone() -> None:
+    other = Stateful()
+    other.note = "used"
+    first = loader(sampler=other)
+    next(first.epoch(0))
+    target = Stateful()
+    with pytest.raises(ResumeMismatchError, match="order_crc"):
+        loader(sampler=target).load_state_dict({**first.state_dict(), "order_crc": 1})
+    assert target.note == "fresh"

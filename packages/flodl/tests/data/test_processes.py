@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -13,7 +14,7 @@ import torch
 
 from flodl.core.errors import DataStallError, DataWorkerError
 from flodl.data import Batch, DataLoader, Lease
-from flodl.data.processes import RemoteTraceback
+from flodl.data.processes import PIPED_BYTES, Child, RemoteTraceback, send
 
 pytestmark = pytest.mark.multiproc
 
@@ -146,3 +147,60 @@ def test_leases_are_read_in_processes_too() -> None:
         while (batch := feed.take()) is not None:
             found += [(batch.lease_id, x) for x in batch["x"].tolist()]
     assert found == [(0, x) for x in range(5)] + [(1, x) for x in range(5, 12)]
+
+
+def _sent(message):
+    here, there = multiprocessing.Pipe()
+    with here, there:
+        writer = threading.Thread(target=send, args=(there, message))
+        writer.start()
+        received = here.recv()
+        writer.join()
+    return received
+
+
+TENSORS = {
+    "dense": torch.arange(12.0).view(3, 4),
+    "transposed": torch.arange(12.0).view(3, 4).T,
+    "expanded": torch.arange(3).expand(4, 3),
+    "scalar": torch.tensor(7),
+    "empty": torch.empty(0, 3),
+    "bool": torch.tensor([True, False]),
+    "bfloat16": torch.tensor([1.5, -0.0, float("inf")], dtype=torch.bfloat16),
+    "complex": torch.tensor([1 + 2j, 3 - 4j]),
+    "conjugated": torch.tensor([1 + 2j, 3 - 4j]).conj(),
+    "negated": torch.tensor([1 + 2j, 3 - 4j]).conj().imag,
+}
+
+
+@pytest.mark.parametrize("tensor", TENSORS.values(), ids=TENSORS)
+def test_a_tensor_arrives_as_it_was_sent(tensor):
+    (received,) = _sent([tensor])
+    assert type(received) is torch.Tensor
+    assert received.dtype == tensor.dtype
+    assert received.shape == tensor.shape
+    assert torch.equal(received, tensor)
+
+
+def test_a_small_tensor_that_arrives_is_its_receivers_own():
+    sent = torch.zeros(3)
+    received = _sent(sent)
+    received += 1
+    assert sent.tolist() == [0, 0, 0]
+    assert received.tolist() == [1, 1, 1]
+
+
+def _count(pipe, parent, rows):
+    send(pipe, torch.arange(rows))
+    pipe.recv()
+
+
+@pytest.mark.parametrize("rows", [PIPED_BYTES // 8, PIPED_BYTES // 8 + 1])
+def test_tensors_arrive_whole_on_both_sides_of_the_limit(rows):
+    child = Child(_count, rows)
+    try:
+        received = child.receive()
+        assert torch.equal(received, torch.arange(rows))
+        assert received.is_shared() == (rows * 8 > PIPED_BYTES)
+    finally:
+        child.kill()

@@ -15,11 +15,12 @@ from flodl.data.dataset import DataSet as DataSet
 from flodl.data.dataset import InMemoryDataSet as InMemoryDataSet
 from flodl.data.dataset import TensorDataSet as TensorDataSet
 from flodl.data.epoch import EpochIterator as EpochIterator
-from flodl.data.epoch_fn import EpochFnConfig as EpochFnConfig
+from flodl.data.epoch_data import EpochFnConfig as EpochFnConfig
 from flodl.data.epoch_fn import EpochFnLoader as EpochFnLoader
 from flodl.data.huggingface import HfDataSet as HfDataSet
 from flodl.data.iterable import IterableConfig as IterableConfig
 from flodl.data.leases import LeaseFeed as LeaseFeed
+from flodl.data.leases import LeaseProgress as LeaseProgress
 from flodl.data.loader import DataLoader as DataLoader
 from flodl.data.memmap import MemmapDataSet as MemmapDataSet
 from flodl.data.memmap import TokenWindows as TokenWindows
@@ -53,6 +54,7 @@ __all__ = [
     "IterableConfig",
     "Lease",
     "LeaseFeed",
+    "LeaseProgress",
     "LoaderConfig",
     "MapDataSet",
     "MemmapDataSet",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from flodl.data.dataset import AnyDataSet, BatchDataSet
 
 _NUMBERS: tuple[set[type], ...] = ({int}, {float})
+_SHAPE, _DTYPE = attrgetter("shape"), attrgetter("dtype")
 HELD_SAMPLES = 64
 HELD_BYTES = 1 << 18
 _ONE_LAYOUT = "give every sample the same shapes and dtypes, or form batches in get_batch(indices)"
@@ -59,16 +61,27 @@ class SampleLayout:
             dtypes=tuple(tensor.dtype for tensor in tensors),
         )
 
-    def values_of(self, sample: object, index: int) -> Sequence[object]:
-        """Return the values of another sample, in the order of this layout.
+    def columns_of(
+        self, samples: Sequence[object], indices: Sequence[int]
+    ) -> Sequence[Sequence[object]]:
+        """Return the values of several samples, those of one tensor together.
 
         Raises:
-            SampleError: It holds other names or another number of values.
+            SampleError: One holds other names or another number of values.
         """
-        if type(sample) is tuple and not self.is_named and len(sample) == len(self.names):
-            return sample
-        if type(sample) is dict and self.is_named and tuple(sample) == self.names:
-            return tuple(sample.values())
+        # by whole batches: a call for each sample costs as much as reading a small one
+        kinds: set[type] = set(map(type, samples))
+        rows: Sequence[Any] = samples
+        if kinds == {tuple} and not self.is_named and set(map(len, rows)) == {len(self.names)}:
+            return list(zip(*rows, strict=True))
+        if kinds == {dict} and self.is_named and set(map(tuple, rows)) == {self.names}:
+            return [[row[name] for row in rows] for name in self.names]
+        values = [
+            self._values_of(sample, index) for sample, index in zip(samples, indices, strict=True)
+        ]
+        return list(zip(*values, strict=True))
+
+    def _values_of(self, sample: object, index: int) -> Sequence[object]:
         names, values = fields_of(sample)
         if not self.is_named and names is None and len(values) == len(self.names):
             return values
@@ -87,30 +100,36 @@ class SampleLayout:
 
     def stacked(
         self,
-        samples: Sequence[Sequence[object]],
+        values: Sequence[object],
         indices: Sequence[int],
         position: int,
         out: Tensor | None = None,
     ) -> Tensor:
-        """Return the values at one position of several samples as one tensor, ``out`` if given.
+        """Return the values of one column as one tensor, ``out`` if given.
 
         Raises:
             SampleError: One is no tensor, or has another shape or dtype than that of sample 0.
         """
-        values = [sample[position] for sample in samples]
-        form = (self.shapes[position], self.dtypes[position])
-        if set(map(type, values)) in _NUMBERS:
+        shape, dtype = self.shapes[position], self.dtypes[position]
+        kinds = set(map(type, values))
+        if kinds in _NUMBERS:
             numbers = torch.tensor(values)  # at once: a tensor for each costs more than the sample
-            if (numbers.shape[1:], numbers.dtype) == form:
+            if (numbers.shape[1:], numbers.dtype) == (shape, dtype):
                 return numbers if out is None else out.copy_(numbers)
-        tensors = [
-            value if isinstance(value, Tensor) else _field(value, index, position)
-            for index, value in zip(indices, values, strict=True)
-        ]
-        if {(tensor.shape, tensor.dtype) for tensor in tensors} != {form}:
+        tensors: Any = values
+        if kinds != {Tensor}:
+            tensors = [
+                value if isinstance(value, Tensor) else _field(value, index, position)
+                for index, value in zip(indices, values, strict=True)
+            ]
+        if set(map(_SHAPE, tensors)) != {shape} or set(map(_DTYPE, tensors)) != {dtype}:
             for index, tensor in zip(indices, tensors, strict=True):
                 self.check(tensor, index, position)
-        return torch.stack(tensors) if out is None else torch.stack(tensors, out=out)
+        if out is None:
+            return torch.stack(tensors)
+        if tensors[0].device != out.device:
+            return out.copy_(torch.stack(tensors))
+        return torch.stack(tensors, out=out)
 
     def check(self, tensor: Tensor, index: int, position: int) -> None:
         """Raise ``SampleError`` unless a tensor of sample ``index`` fits the layout."""
@@ -189,12 +208,10 @@ class DataSetAdapter:
         step = max(1, min(HELD_SAMPLES, HELD_BYTES // max(1, layout.n_bytes)))
         for first in range(0, len(wanted), step):
             indices = wanted[first : first + step]
-            values = [
-                layout.values_of(sample, index)
-                for index, sample in zip(indices, itertools.islice(samples, step), strict=True)
-            ]
+            columns = layout.columns_of(list(itertools.islice(samples, step)), indices)
             for position, part in enumerate(parts):
-                layout.stacked(values, indices, position, part[first : first + len(indices)])
+                rows = part[first : first + len(indices)]
+                layout.stacked(columns[position], indices, position, rows)
         return parts
 
     def _samples(self, wanted: list[int]) -> Iterable[object]:

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from flodl.data.config import BatchTransform, Collate, WorkerMode
+    from flodl.data.config import BatchTransform, Collate, Resident, WorkerMode
     from flodl.data.loader import DataLoader
     from flodl.data.sampler import AnySampler
+    from flodl.data.storage import StorageDtype
 
 
 class DataLoaderBuilder:
@@ -82,9 +83,14 @@ class DataLoaderBuilder:
         self._options["collate"] = collate
         return self
 
-    def resident(self, resident: bool = True) -> DataLoaderBuilder:
+    def resident(self, resident: Resident = True) -> DataLoaderBuilder:
         """Set whether the whole set is held on the device, in place of deciding by memory."""
         self._options["resident"] = resident
+        return self
+
+    def storage_dtype(self, dtype: StorageDtype) -> DataLoaderBuilder:
+        """Set the dtype in which tensors are kept and delivered."""
+        self._options["storage_dtype"] = dtype
         return self
 
     def streaming(self, streaming: bool = True) -> DataLoaderBuilder:

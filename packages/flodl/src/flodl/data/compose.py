@@ -193,7 +193,8 @@ def _interleaved(pieces: list[Fields], order: Tensor) -> Fields:
         raise SampleError(
             f"data sets of a Concat give different batches: {sorted(map(str, forms))}"
         )
-    joined = [torch.cat(column).index_select(0, order) for column in zip(*columns, strict=True)]
+    stacked = [torch.cat(column) for column in zip(*columns, strict=True)]
+    joined = [tensor.index_select(0, order.to(tensor.device)) for tensor in stacked]
     return joined if names is None else dict(zip(names, joined, strict=True))
 
 

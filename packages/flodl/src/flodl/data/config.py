@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 from flodl.core.errors import ConfigError
 from flodl.data.batch import Batch
 from flodl.data.sampler import check_seed, whole_number
+from flodl.data.storage import check_storage_dtype
 
 if TYPE_CHECKING:
     import torch
 
     from flodl.data.sampler import AnySampler
+    from flodl.data.storage import StorageDtype
 
 BatchTransform: TypeAlias = Callable[[Batch], Batch]
 Collate: TypeAlias = Callable[[list[Any]], Any]
 WorkerMode: TypeAlias = Literal["thread", "process"]
+Resident: TypeAlias = Literal["partition"] | bool
 
 VRAM_RANGE = (0.5, 0.99)
 
@@ -40,8 +43,9 @@ class LoaderOptions(TypedDict, total=False):
     device_transform: BatchTransform | None
     collate: Collate | None
     prefetch: int | None
-    resident: bool | None
+    resident: Resident | None
     streaming: bool
+    storage_dtype: StorageDtype | None
     vram_max_usage: float
     activation_reserve: int | None
     workers: int
@@ -87,11 +91,17 @@ class LoaderConfig:
     0 for tensors in memory, what fits into a GPU, and 2 otherwise. Random numbers from torch's
     global generator are not repeatable when drawn ahead: seed a generator from ``batch.epoch`` and
     ``batch.index``."""
-    resident: bool | None = None
+    resident: Resident | None = None
     """Whether the whole set is held on the device. ``None`` decides by memory, for sets that are
-    tensors in memory or have ``is_fixed``; ``True`` makes running out of memory an error."""
+    tensors in memory or have ``is_fixed``; ``True`` makes running out of memory an error.
+    ``"partition"`` holds no more than this rank's part, which is then the same in each epoch and
+    shuffled in itself; it is loaded when the first epoch begins."""
     streaming: bool = False
     """Whether to fetch batches in any case."""
+    storage_dtype: StorageDtype | None = None
+    """The dtype in which floating-point tensors are kept and delivered, or a dict of those of some
+    tensors by name; ``device_transform`` may convert back. Values that it cannot hold are an
+    error, but floating-point numbers may be rounded."""
     vram_max_usage: float = 0.90
     """Share of a GPU's memory that may be used at all, by everybody; kept within 0.5 to 0.99."""
     activation_reserve: int | None = None
@@ -117,9 +127,9 @@ class LoaderConfig:
                 whole_number(name, getattr(self, name), least=0)
         if self.worker_mode not in get_args(WorkerMode):
             raise ConfigError(f'worker_mode={self.worker_mode!r}: expected "thread" or "process"')
-        if self.resident and (self.streaming or self.collate is not None):
-            other = "streaming=True" if self.streaming else "collate"
-            raise ConfigError(f"resident=True with {other}: a resident set is not read by batch")
+        if self.storage_dtype is not None:
+            check_storage_dtype(self.storage_dtype)
+        self._check_resident()
         self._check_timeout()
         self._clamp_vram()
         if self.sampler is not None and self.shuffle is not None:
@@ -127,6 +137,21 @@ class LoaderConfig:
                 "shuffle=%s has no effect: the sampler %s decides the order",
                 self.shuffle,
                 type(self.sampler).__name__,
+            )
+
+    def _check_resident(self) -> None:
+        chosen = self.resident
+        if not isinstance(chosen, bool) and chosen not in {None, "partition"}:
+            raise ConfigError(f'resident={chosen!r}: expected True, False, "partition" or None')
+        if chosen and (self.streaming or self.collate is not None):
+            other = "streaming=True" if self.streaming else "collate"
+            raise ConfigError(
+                f"resident={chosen!r} with {other}: a resident set is not read by batch"
+            )
+        if chosen == "partition" and self.sampler is not None:
+            raise ConfigError(
+                'resident="partition" with a sampler: it may ask for samples of other ranks',
+                hint="leave the order to seed and shuffle",
             )
 
     def _check_timeout(self) -> None:

@@ -196,7 +196,7 @@ class InMemoryDataSet(ABC):
     def get_batch(self, indices: Tensor | Sequence[int]) -> tuple[Tensor, ...]:
         """Return copies of the given rows; raise ``IndexError`` outside ``[0, len)``."""
         rows = check_indices(indices, len(self))
-        return tuple(tensor.index_select(0, rows) for tensor in self.tensors)
+        return tuple(tensor.index_select(0, rows.to(tensor.device)) for tensor in self.tensors)
 
     @final
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:

@@ -19,6 +19,7 @@ from flodl.data.prefetch import LEAST, PrefetchDepth, fitting_depth
 from flodl.data.processes import ProcessReaders
 from flodl.data.residency import Decision, decide, host_memory
 from flodl.data.resident import DeviceStore, ResidentSource, StorePlan, load_rows
+from flodl.data.storage import StoredSource
 from flodl.data.streaming import FetchSource
 from flodl.data.transfer import transfer_to
 from flodl.device import gpu_empty_cache, gpu_memory_info, gpu_peak_active_bytes, is_gpu_oom
@@ -53,15 +54,19 @@ class Delivery:
         self, dataset: AnyDataSet, config: LoaderConfig, device: torch.device, num_batches: int
     ) -> None:
         self._config = config
-        self._device = device
+        self.device = device
         self._num_batches = num_batches
         self._length = len(as_batch_dataset(dataset))
         self.source = _source_of(dataset, config)
         self.names = check_names(config.names or self.source.names, self.source.count)
+        if config.storage_dtype is not None:
+            self.source = StoredSource(self.source, self.names, config.storage_dtype)
+        self._origin = self.source
         self.store: DeviceStore | None = None
+        self._held = range(0)
         self.decision = decide(self.source, self._length, config, device, fixed=is_fixed(dataset))
-        if self.decision.is_resident:
-            self._load()
+        if self.decision.is_resident and config.resident != "partition":
+            self._load(range(self._length))
         self._transfer = self._new_transfer()
         self.depth = self._new_depth()
         self._assembly = Assembly(self.source, self.names, config.transform)
@@ -76,23 +81,40 @@ class Delivery:
         """Whether the whole set lies in the memory of the device that batches arrive on."""
         return self.decision.is_resident
 
-    def _load(self) -> None:
-        """Load the set where it is not there yet; when memory runs out, stream instead."""
-        on_host = self._device.type == "cpu"
+    def hold(self, samples: range) -> None:
+        """Keep these samples and no others, when this loader keeps a part only.
+
+        Raises:
+            DataWorkerError: One cannot be read.
+            torch.OutOfMemoryError: The device has no room.
+        """
+        if self._config.resident != "partition" or samples == self._held:
+            return
+        self.store, self.source, self._held = None, self._origin, range(0)
+        self._give_back()
+        self._load(samples)
+        self._held = samples
+        self.depth = self._new_depth()
+        self._assembly = Assembly(self.source, self.names, self._config.transform)
+
+    def _load(self, samples: range) -> None:
+        """Load samples where they are not there yet; when memory runs out, stream instead."""
+        on_host = self.device.type == "cpu"
         if on_host and self.source.is_in_memory:
             return
         if self._config.transform is not None and not on_host:
             raise ConfigError(
-                "resident=True with transform: a set on the device has no batches on the CPU",
+                f"resident={self._config.resident!r} with transform: a set on the device has no "
+                "batches on the CPU",
                 hint="use device_transform, or streaming",
             )
-        plan = StorePlan(self.source, self._length)
+        plan = StorePlan(self.source, samples, self.device)
         try:
             if on_host:
-                view = InMemoryView(tensors=load_rows(plan, self._device), path=())
-                self.source = ResidentSource(view, self.source.names)
+                view = InMemoryView(tensors=load_rows(plan, self.device), path=())
+                self.source = ResidentSource(view, self.source.names, samples.start)
             else:
-                self.store = DeviceStore(plan, self._device)
+                self.store = DeviceStore(plan, self.device)
             return
         except Exception as error:
             if self._config.resident or not is_gpu_oom(error):
@@ -103,9 +125,9 @@ class Delivery:
 
     def _new_transfer(self) -> Transfer:
         limit = self._config.max_pinned_bytes
-        if limit is None and self._device.type == "cuda":
+        if limit is None and self.device.type == "cuda":
             limit = min(GIB, int(PINNED_SHARE * host_memory()[1]))
-        return transfer_to(self._device, pin=self._config.pin, max_pinned_bytes=limit or 0)
+        return transfer_to(self.device, pin=self._config.pin, max_pinned_bytes=limit or 0)
 
     def _lose_store(self, reason: str) -> None:
         self.store = None
@@ -115,19 +137,19 @@ class Delivery:
             "the data set of %d samples does not stay on %s, which ran out of memory %s; batches "
             "are streamed from now on",
             self._length,
-            self._device,
+            self.device,
             reason,
         )
 
     def _give_back(self) -> None:
-        if self._device.type == "cuda":
+        if self.device.type == "cuda":
             gpu_empty_cache()
 
     def _new_depth(self) -> PrefetchDepth:
         config = self._config
-        if self.is_resident and self._device.type != "cpu":
+        if self.is_resident and self.device.type != "cpu":
             return PrefetchDepth(config.prefetch or 0, None, 0)
-        if self._device.type == "cuda":
+        if self.device.type == "cuda":
             return PrefetchDepth(config.prefetch, self._measure_depth, LEAST)
         needs_thread = not self.source.is_in_memory or config.timeout or config.streaming
         is_slow = config.worker_mode == "process" or config.workers > 1
@@ -135,10 +157,10 @@ class Delivery:
         return PrefetchDepth(config.prefetch, None, automatic)
 
     def _measure_depth(self) -> int:
-        memory = gpu_memory_info(self._device)
+        memory = gpu_memory_info(self.device)
         reserve = self._config.activation_reserve
         if reserve is None:
-            reserve = max(0, gpu_peak_active_bytes(self._device) - memory.allocated)
+            reserve = max(0, gpu_peak_active_bytes(self.device) - memory.allocated)
         return fitting_depth(
             memory,
             cap=self._config.vram_max_usage,

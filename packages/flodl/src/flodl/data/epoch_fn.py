@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
@@ -15,27 +14,25 @@ from torch import Tensor
 from flodl.core.errors import DataError, DataWorkerError, ResumeMismatchError
 from flodl.core.units import format_eta
 from flodl.data.assembly import transformed
-from flodl.data.batch import Batch, check_names, default_names
-from flodl.data.dataset import as_tensor, fields_of
+from flodl.data.batch import Batch, check_names
+from flodl.data.closing import Closing
 from flodl.data.epoch import EpochIterator, EpochPlan, EpochProgress
+from flodl.data.epoch_data import EpochFnConfig, Made
 from flodl.data.feed import DirectFeed, ResidentFeed, Sender
 from flodl.data.jobs import BatchJob, EpochJobs, EpochRows
 from flodl.data.lookahead import Workers
 from flodl.data.partition import Split
 from flodl.data.prefetch import LEAST, PrefetchDepth
 from flodl.data.residency import Decision, fits_gpu
-from flodl.data.sampler import check_seed, seeded_permutation, whole_number
-from flodl.data.transfer import transfer_to
+from flodl.data.sampler import seeded_permutation, whole_number
+from flodl.data.transfer import transfer_to, wait_for_current
 from flodl.device import GpuEvent, GpuStream, StreamGuard, gpu_memory_info, parse_device
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-    from types import TracebackType
 
-    from flodl.data.config import BatchTransform
+    from flodl.data.epoch_data import EpochData
     from flodl.data.feed import Feed
-
-EpochData: TypeAlias = "Tensor | Sequence[Tensor] | Mapping[str, Tensor]"
 
 PINNED_BYTES = 256 << 20
 SLOW_SWAP_S = 0.01
@@ -43,62 +40,8 @@ SLOW_SWAP_S = 0.01
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EpochFnConfig:
-    """Settings of an :class:`EpochFnLoader`.
-
-    Raises:
-        ConfigError: A value outside its range.
-    """
-
-    batch_size: int
-    """Rows of a batch."""
-    device: str | torch.device = "cpu"
-    """Where batches arrive."""
-    seed: int = 42
-    """Base of the shuffles."""
-    shuffle: bool = True
-    """Whether rows are visited in a random order."""
-    drop_last: bool = True
-    """Whether a last batch with fewer rows is left out."""
-    names: Sequence[str] | None = None
-    """Names of the tensors, in order."""
-    device_transform: BatchTransform | None = None
-    """Called with each batch on its device."""
-    vram_max_usage: float = 0.90
-    """Share of a GPU's memory that both buffers may fill, with everything else."""
-
-    def __post_init__(self) -> None:
-        whole_number("batch_size", self.batch_size, least=1)
-        check_seed(self.seed)
-
-
-class _Made:
-    """What the function gave for one epoch, checked."""
-
-    def __init__(self, epoch: int, data: object) -> None:
-        keys, values = fields_of(data)
-        self.epoch = epoch
-        self.tensors = tuple(as_tensor(value).detach() for value in values)
-        self.names = keys or default_names(len(self.tensors))
-        rows = {tensor.shape[0] if tensor.dim() else 0 for tensor in self.tensors}
-        if len(rows) != 1 or rows == {0}:
-            raise DataError(
-                f"the function gave tensors of {sorted(rows)} rows for epoch {epoch}: expected "
-                "one or more tensors with as many rows, and not 0"
-            )
-        self.rows = rows.pop()
-
-    @property
-    def layout(self) -> tuple[tuple[torch.dtype, torch.Size], ...]:
-        return tuple((tensor.dtype, tensor.shape) for tensor in self.tensors)
-
-    @property
-    def n_bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors)
-
-
-class EpochFnLoader:
+@final
+class EpochFnLoader(Closing):
     """Batches of what ``fn(epoch)`` gives, made and moved while the epoch before trains.
 
     The rows of an epoch lie in one of two buffers on the device. With the same shapes in each epoch
@@ -119,10 +62,10 @@ class EpochFnLoader:
         self._config = config
         self.device = parse_device(config.device)
         self._split = Split()
-        self._workers: Workers[int, _Made] = Workers(1, "flodl-epoch")
+        self._workers: Workers[int, Made] = Workers(1, "flodl-epoch")
         self._copies = GpuStream(self.device)
         self._transfer = transfer_to(self.device, pin=False, max_pinned_bytes=PINNED_BYTES)
-        self._next: Future[_Made] | None = None
+        self._next: Future[Made] | None = None
         self._progress: EpochProgress | None = None
         self._resumed: tuple[int, int] | None = None
         self._running: weakref.ref[EpochIterator] | None = None
@@ -178,10 +121,10 @@ class EpochFnLoader:
             drop_last=self._config.drop_last,
         )
 
-    def _make(self, epoch: int) -> _Made:
-        return _Made(epoch, self._fn(epoch))
+    def _make(self, epoch: int) -> Made:
+        return Made(epoch, self._fn(epoch))
 
-    def _make_now(self, epoch: int) -> _Made:
+    def _make_now(self, epoch: int) -> Made:
         try:
             return self._make(epoch)
         except Exception as error:
@@ -194,26 +137,28 @@ class EpochFnLoader:
         read.record()  # what was launched so far may still read the buffer of the epoch before
         self._next = self._workers.submit(self._maker(read), epoch)
 
-    def _maker(self, read: GpuEvent) -> Callable[[int], _Made]:
+    def _maker(self, read: GpuEvent) -> Callable[[int], Made]:
         """Return what makes an epoch and writes it into its buffer; it does not hold the loader."""
         fn, layout, is_resident = self._fn, self._made.layout, self.is_resident
         side, buffers = 1 - self._side, self.buffers
         copies, device = self._copies, self.device
 
-        def make(epoch: int) -> _Made:
-            made = _Made(epoch, fn(epoch))
+        def make(epoch: int) -> Made:
+            made = Made(epoch, fn(epoch))
             if is_resident and made.layout == layout:
+                wait_for_current(copies)  # what the function gave may be on the GPU, and not done
                 with StreamGuard(copies):
                     copies.wait_event(read)
                     for buffer, tensor in zip(buffers, made.tensors, strict=True):
-                        source = tensor.pin_memory() if device.type == "cuda" else tensor
+                        needs_pin = device.type == "cuda" and tensor.device.type == "cpu"
+                        source = tensor.pin_memory() if needs_pin else tensor
                         buffer[side].copy_(source, non_blocking=True)
                 copies.synchronize()
             return made
 
         return make
 
-    def _install(self, made: _Made) -> None:
+    def _install(self, made: Made) -> None:
         """Put data into new buffers, on the side in use."""
         if not self.is_resident:
             return
@@ -254,7 +199,7 @@ class EpochFnLoader:
         self._prefetch(epoch + 1)
         return epoch
 
-    def _enter(self, made: _Made) -> None:
+    def _enter(self, made: Made) -> None:
         is_same = made.layout == self._made.layout
         self._made = made
         self._side = 1 - self._side
@@ -297,7 +242,7 @@ class EpochFnLoader:
         self._enter(made)
         self._prefetch(epoch + 1)
 
-    def _settle(self, future: Future[_Made]) -> None:
+    def _settle(self, future: Future[Made]) -> None:
         """Wait until a call that nobody needs has left the buffer alone."""
         if not future.cancelled():
             future.exception()
@@ -331,7 +276,7 @@ class EpochFnLoader:
             rows = job.rows.device if self.is_resident else job.rows.host
             assert rows is not None
             picked = rows[job.start : job.stop]
-            parts = [torch.index_select(tensor, 0, picked) for tensor in tensors]
+            parts = [tensor.index_select(0, picked.to(tensor.device)) for tensor in tensors]
             return Batch(parts, names, epoch=job.epoch, index=job.index)
 
         def finish(_: BatchJob, batch: Batch) -> Batch:
@@ -395,14 +340,3 @@ class EpochFnLoader:
         self._expire()
         self._workers.close(wait_s=None)
         self._is_closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -28,8 +28,16 @@ class Feed(ABC):
     """Batches in the order of their jobs."""
 
     @abstractmethod
+    def claim(self) -> BatchJob | None:
+        """Return the job whose batch ``take`` gives next, ``None`` when there is none now."""
+
+    @abstractmethod
+    def skip(self) -> None:
+        """Drop the claimed job: its batch is not wanted any more."""
+
+    @abstractmethod
     def take(self) -> Batch | None:
-        """Return the next batch, ``None`` when there is no job now.
+        """Return the batch of the claimed job, claiming one if need be; ``None`` without a job.
 
         Raises:
             DataWorkerError: Loading it raised; names the batch.
@@ -38,7 +46,7 @@ class Feed(ABC):
 
     @abstractmethod
     def refill(self) -> None:
-        """Begin to load ahead what has become known since."""
+        """Begin to load ahead what has become known since; any thread may call it."""
 
     @abstractmethod
     def close(self, *, wait: bool) -> None:
@@ -122,11 +130,19 @@ class DirectFeed(Feed):
         self._sender = sender
         self._job: BatchJob | None = None
 
-    def take(self) -> Batch | None:
-        """Load and return the next batch."""
+    def claim(self) -> BatchJob | None:
+        """Return the job that is next."""
         if self._job is None:
             self._job = self._jobs()
-        if self._job is None:
+        return self._job
+
+    def skip(self) -> None:
+        """Drop the claimed job."""
+        self._job = None
+
+    def take(self) -> Batch | None:
+        """Load and return the next batch."""
+        if self.claim() is None or self._job is None:
             return None
         try:
             batch = self._sender.receive(self._job, self._sender.send(self._job))
@@ -171,13 +187,22 @@ class StreamFeed(Feed):
         )
         self.refill()
 
+    def claim(self) -> BatchJob | None:
+        """Return the job whose batch is next."""
+        job = self._ahead.claim()
+        if job is None:
+            self.refill()
+            job = self._ahead.claim()
+        return job
+
+    def skip(self) -> None:
+        """Drop the claimed job; a load in progress comes to nothing."""
+        self._ahead.skip()
+
     def take(self) -> Batch | None:
         """Return the next batch, once it is loaded."""
         self._depth.asked()
-        job = self._ahead.peek()
-        if job is None:
-            self.refill()
-            job = self._ahead.peek()
+        job = self.claim()
         if job is None:
             return None
         try:
@@ -220,13 +245,25 @@ class ResidentFeed(Feed):
         self._job: BatchJob | None = None
         self._instead: Feed | None = None
 
+    def claim(self) -> BatchJob | None:
+        """Return the job whose batch is next."""
+        if self._instead is not None:
+            return self._instead.claim()
+        if self._job is None:
+            self._job = self._jobs()
+        return self._job
+
+    def skip(self) -> None:
+        """Drop the claimed job."""
+        if self._instead is not None:
+            self._instead.skip()
+        self._job = None
+
     def take(self) -> Batch | None:
         """Return the next batch."""
         if self._instead is not None:
             return self._instead.take()
-        if self._job is None:
-            self._job = self._jobs()
-        if self._job is None:
+        if self.claim() is None or self._job is None:
             return None
         try:
             batch = self._gather(self._job)

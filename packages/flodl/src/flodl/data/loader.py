@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, final
 
 from flodl.core.errors import ConfigError, DataError
-from flodl.core.units import format_bytes
 from flodl.data.adapter import as_batch_dataset
 from flodl.data.builder import DataLoaderBuilder
+from flodl.data.closing import Closing
 from flodl.data.config import LoaderConfig, split_options
 from flodl.data.delivery import Delivery
-from flodl.data.epoch import EpochIterator, batch_count
-from flodl.data.epoch_fn import EpochFnConfig, EpochFnLoader
+from flodl.data.epoch import EpochIterator
+from flodl.data.epoch_data import EpochFnConfig
+from flodl.data.epoch_fn import EpochFnLoader
 from flodl.data.huggingface import HfDataSet, HfStream
 from flodl.data.iterable import IterableConfig, IterableStream, TorchLoaderStream
 from flodl.data.jobs import EpochJobs
@@ -27,18 +29,19 @@ from flodl.data.sampler import whole_number
 from flodl.data.signature import dataset_signature
 from flodl.data.stream import StreamLoader
 from flodl.data.streamstate import StreamConfig
+from flodl.data.summary import summary, warn_if_empty
 from flodl.device import parse_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from types import TracebackType
     from typing import Unpack
 
     import torch
+    from torch import Tensor
 
     from flodl.data.config import LoaderOptions
     from flodl.data.dataset import AnyDataSet, BatchDataSet
-    from flodl.data.epoch_fn import EpochData
+    from flodl.data.epoch_data import EpochData
     from flodl.data.iterable import Factory
     from flodl.data.partition import Lease, Uneven
     from flodl.data.resident import DeviceStore
@@ -46,7 +49,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class DataLoader:
+@final
+class DataLoader(Closing):
     """Batches of a data set: ``for batch in loader.epoch(0)``.
 
     A set that is tensors in memory, or says that it ``is_fixed``, is held on the device when it
@@ -83,7 +87,7 @@ class DataLoader:
         self._leases: LeaseFeed | None = None
         self._is_closed = False
         logger.info("%s", self.summary())
-        self._warn_if_empty()
+        warn_if_empty(config, self._position)
 
     @classmethod
     def from_dataset(cls, dataset: AnyDataSet) -> DataLoaderBuilder:
@@ -200,8 +204,7 @@ class DataLoader:
     @property
     def num_batches(self) -> int:
         """Batches of a whole epoch, on this rank."""
-        config = self._config
-        return batch_count(self.num_samples, config.batch_size, drop_last=config.drop_last)
+        return self._position.num_batches()
 
     def __len__(self) -> int:
         return self.num_batches
@@ -219,7 +222,17 @@ class DataLoader:
     @property
     def is_distributed(self) -> bool:
         """Whether an epoch is shared with other ranks."""
-        return self._position.split.world_size > 1 or self._leases is not None
+        return self.world_size > 1 or self._leases is not None
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that share an epoch by ``partition``; 1 where this loader delivers all of it."""
+        return self._position.split.world_size
+
+    def on_device(self, device: str | torch.device) -> DataLoader:
+        """Return another loader of the same data and settings, for another device."""
+        options = {field.name: getattr(self._config, field.name) for field in fields(LoaderConfig)}
+        return DataLoader(self._dataset, **{**options, "device": parse_device(device)})
 
     @property
     def prefetch_depth(self) -> int:
@@ -277,7 +290,7 @@ class DataLoader:
     def _cut(self, split: Split) -> None:
         self._position.split = split
         logger.info("rank %d of %d: %s", split.rank, split.world_size, self.summary())
-        self._warn_if_empty()
+        warn_if_empty(self._config, self._position)
 
     def assign(self, lease: Lease) -> None:
         """Add a lease to ``leases()``; see there."""
@@ -286,23 +299,35 @@ class DataLoader:
     def leases(self) -> LeaseFeed:
         """Return where a controller's leases go in and their batches come out.
 
-        A running epoch goes stale. ``epoch()`` ends the leases.
+        A running epoch goes stale. ``epoch()`` ends the leases; after that, or an error, this
+        begins anew.
 
         Raises:
+            ConfigError: The loader holds one part of the data only.
             DataError: The loader is closed.
         """
-        if self._leases is None:
+        if self._leases is None or not self._leases.is_open:
             self._check_open("leases()")
+            if self._position.is_fixed:
+                raise ConfigError(
+                    'leases() with resident="partition": a lease may hold samples of any part'
+                )
             self._expire()
             delivery = self._delivery
+            self._position.leave()
             self._leases = LeaseFeed(
-                self._position.order,
+                self._leased_order,
                 partial(delivery.begin, in_place=False),
                 delivery.feed,
                 self._config.batch_size,
+                delivery.abort,
             )
             self._running = weakref.ref(self._leases)
         return self._leases
+
+    def _leased_order(self, epoch: int) -> Tensor:
+        self._delivery.depth.begin_epoch()
+        return self._position.leased_order(epoch)
 
     def epoch(self, number: int) -> EpochIterator:
         """Return the batches of one epoch; the iterator of an earlier one goes stale.
@@ -313,12 +338,14 @@ class DataLoader:
             ConfigError: A negative epoch.
             DataError: The loader is closed.
             SamplerError: The sampler gave an order that does not fit the data set.
+            torch.OutOfMemoryError: ``resident="partition"``, and the device has no room for it.
         """
         whole_number("epoch", number, least=0)
         self._check_open(f"epoch({number})")
         self._expire()
         progress = self._position.begin(number)
         delivery, samples = self._delivery, progress.samples
+        delivery.hold(self._position.held())
         jobs = EpochJobs(
             delivery.begin(samples),
             number,
@@ -332,15 +359,6 @@ class DataLoader:
 
     def __iter__(self) -> EpochIterator:
         return self.epoch(self._position.next_epoch)
-
-    def _warn_if_empty(self) -> None:
-        if not self.num_batches:
-            logger.warning(
-                "batch_size=%d is more than the %d samples of an epoch and drop_last is on: epochs "
-                "have no batches; use a smaller batch_size or drop_last=False",
-                self.batch_size,
-                self.num_samples,
-            )
 
     def _check_open(self, asked: str) -> None:
         if self._is_closed:
@@ -389,18 +407,7 @@ class DataLoader:
 
     def summary(self) -> str:
         """Return one line on what the loader does: samples, memory, batches, order, thread."""
-        config, position, delivery = self._config, self._position, self._delivery
-        where = f"resident on {self._device}" if self.is_resident else f"streamed to {self._device}"
-        total = format_bytes(delivery.source.sample_bytes * self._length)
-        sampler = type(position.sampler).__name__
-        order = f"seed {config.seed}" if position.is_shuffled else sampler
-        last = "dropped" if config.drop_last else "kept"
-        ahead = f"{self.prefetch_depth} ahead" if self.prefetch_depth else "in the caller's thread"
-        return (
-            f"{self._length} samples ({total}) {where}: {delivery.decision.reason}; "
-            f"{self.num_batches} batches of {config.batch_size}, partial batch {last}, "
-            f"order: {order}, loaded {ahead}"
-        )
+        return summary(self._config, self._position, self._delivery)
 
     def close(self) -> None:
         """End the running epoch and its threads, and let go of the set on the device.
@@ -413,14 +420,3 @@ class DataLoader:
         self._running = self._leases = None
         self._delivery.close()
         self._is_closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

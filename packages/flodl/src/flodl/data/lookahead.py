@@ -116,28 +116,41 @@ class Lookahead(Generic[Job, Result]):
         self._do = do
         self._jobs = jobs
         self._timeout = timeout
+        self._lock = threading.Lock()
         self._pending: deque[tuple[Job, Future[Result]]] = deque()
+        self._claimed: tuple[Job, Future[Result]] | None = None
         self._workers: Workers[Job, Result] = Workers(workers, "flodl-data")
 
     def fill(self, depth: int) -> None:
-        """Ask for results until ``depth`` are on their way or there are no jobs."""
-        while len(self._pending) < depth:
-            job = self._jobs()
-            if job is None:
-                return
-            self._pending.append((job, self._workers.submit(self._do, job)))
+        """Ask for results until ``depth`` are on their way or there are no jobs.
 
-    def peek(self) -> Job | None:
-        """Return the job whose result is next, or ``None``."""
-        return self._pending[0][0] if self._pending else None
+        Any thread may call it.
+        """
+        with self._lock:
+            while len(self._pending) + (self._claimed is not None) < depth:
+                job = self._jobs()
+                if job is None:
+                    return
+                self._pending.append((job, self._workers.submit(self._do, job)))
+
+    def claim(self) -> Job | None:
+        """Return the job whose result ``take`` gives next, ``None`` when nothing is on its way."""
+        with self._lock:
+            if self._claimed is None and self._pending:
+                self._claimed = self._pending.popleft()
+            return None if self._claimed is None else self._claimed[0]
 
     def take(self) -> Result:
-        """Return the next result, waiting for it; raise what its job raised.
+        """Return the result of the claimed job, waiting for it; raise what its job raised.
 
         Raises:
             DataStallError: It took longer than the timeout.
+            LookupError: Nothing is on its way.
         """
-        future = self._pending[0][1]
+        self.claim()
+        if self._claimed is None:
+            raise LookupError("no result is on its way: fill first")
+        future = self._claimed[1]
         if self._timeout is not None and not wait([future], self._timeout).done:
             raise DataStallError(
                 f"no batch within timeout={self._timeout:g} s",
@@ -147,16 +160,23 @@ class Lookahead(Generic[Job, Result]):
             return future.result()
         finally:
             if future.done():  # Ctrl-C during the wait loses no batch
-                self._pending.popleft()
+                self._claimed = None
+
+    def skip(self) -> None:
+        """Drop the claimed job: its result is not wanted any more."""
+        if self._claimed is not None:
+            self._claimed[1].cancel()
+            self._claimed = None
 
     def close(self, *, wait: bool) -> None:
         """Drop what was not taken and end the threads, after the jobs they are at.
 
         It waits for those no longer than taking a result may wait.
         """
-        for _, future in self._pending:
-            future.cancel()
-        self._pending.clear()
+        with self._lock:
+            for _, future in self._pending:
+                future.cancel()
+            self._pending.clear()
         self._workers.close(wait_s=self._timeout if wait else 0)
 
     def __del__(self) -> None:

@@ -25,7 +25,8 @@ Uneven: TypeAlias = Literal["drop", "pad", "allow"]
 class Lease:
     """A part of one epoch that a loader is told to deliver.
 
-    ``ranges`` are half-open, of positions in the order that all ranks compute for the epoch.
+    ``ranges`` are half-open, of positions in the order that all ranks compute for the epoch. Their
+    samples are delivered in this order, so a count of samples says which positions they were.
 
     Raises:
         ConfigError: A negative epoch, or ranges that are empty, overlap or run backwards.
@@ -37,7 +38,20 @@ class Lease:
 
     def __post_init__(self) -> None:
         whole_number("epoch", self.epoch, least=0)
-        check_ranges(self.ranges)
+        object.__setattr__(self, "ranges", check_ranges(self.ranges))
+
+    @property
+    def size(self) -> int:
+        """Number of samples."""
+        return length(self.ranges)
+
+    def head(self, samples: int) -> Ranges:
+        """Return the positions of the first ``samples`` samples."""
+        return cut(self.ranges, 0, samples)
+
+    def tail(self, samples: int) -> Ranges:
+        """Return the positions of all but the first ``samples`` samples."""
+        return cut(self.ranges, samples, self.size)
 
 
 def check_ranges(ranges: Iterable[Sequence[int]]) -> Ranges:
@@ -154,12 +168,15 @@ class Split:
         if self.world_size == 1:
             return pending
         whose = self.rank if rank is None else rank
-        sizes = self._sizes(length(pending), batch_size if drop_last else 1)
+        sizes = self.sizes(length(pending), batch_size=batch_size, drop_last=drop_last)
         first = sum(sizes[:whose])
         return _cut_around(pending, first, first + sizes[whose])
 
-    def _sizes(self, count: int, unit: int) -> list[int]:
-        world = self.world_size
+    def sizes(self, count: int, *, batch_size: int, drop_last: bool) -> list[int]:
+        """Return how many of ``count`` samples each rank takes."""
+        world, unit = self.world_size, batch_size if drop_last else 1
+        if world == 1:
+            return [count]
         if self.shares is not None:
             unit = unit if self.uneven == "drop" else 1
             return [units * unit for units in apportion(count // unit, self.shares)]

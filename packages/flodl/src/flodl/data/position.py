@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from flodl.core.errors import ConfigError, ResumeMismatchError
-from flodl.data.epoch import EpochPlan, EpochProgress
+from flodl.core.errors import ConfigError, DataError, ResumeMismatchError
+from flodl.data.epoch import EpochPlan, EpochProgress, batch_count
 from flodl.data.partition import Ranges, Split, length
+from flodl.data.parts import FixedParts
 from flodl.data.resume import LoaderState, order_crc
 from flodl.data.sampler import RandomSampler, SequentialSampler, as_sampler, checked_order
 
@@ -26,7 +27,7 @@ class Position:
 
     def __init__(self, config: LoaderConfig, length: int) -> None:
         self._config = config
-        self._length = length
+        self.length = length
         self._split = Split()
         self.is_shuffled = config.shuffle is not False and config.sampler is None
         if config.sampler is not None:
@@ -38,6 +39,7 @@ class Position:
         self.next_epoch = 0
         self._current: EpochProgress | None = None
         self._resumed: EpochProgress | None = None
+        self._leased: tuple[int, torch.Tensor] | None = None
 
     @property
     def split(self) -> Split:
@@ -52,19 +54,51 @@ class Position:
                 f"epoch {self._resumed.epoch} is cut up already",
                 hint="call partition first",
             )
+        if self.is_fixed and split.uneven == "pad":
+            raise ConfigError(
+                'uneven="pad" with resident="partition": padding is done with samples that other '
+                "ranks hold",
+                hint='choose "drop" or "allow"',
+            )
         self._split = split
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether this rank visits the same samples in each epoch."""
+        return self._config.resident == "partition"
+
+    def held(self) -> range:
+        """Return the samples that this rank visits in one epoch or another."""
+        if not self.is_fixed:
+            return range(self.length)
+        return self._parts().of(self._split.rank)
+
+    def _parts(self) -> FixedParts:
+        config = self._config
+        sizes = self._split.sizes(
+            self.length, batch_size=config.batch_size, drop_last=config.drop_last
+        )
+        return FixedParts(self.length, sizes)
 
     def part_length(self) -> int:
         """Return how many samples of an epoch are this rank's."""
         return length(self._plan(_all(len(self.sampler))).part())
 
+    def num_batches(self) -> int:
+        """Return how many batches a whole epoch has on this rank."""
+        config = self._config
+        return batch_count(self.part_length(), config.batch_size, drop_last=config.drop_last)
+
     def order(self, epoch: int) -> torch.Tensor:
-        """Return the order of a whole epoch, the same on all ranks.
+        """Return the order of a whole epoch, the same on all ranks of a partition.
 
         Raises:
             SamplerError: The sampler gave an order that does not fit the data set.
         """
-        return checked_order(self.sampler, epoch, self._length)
+        if self.is_fixed and self._split.world_size > 1:
+            seed = self._config.seed if self.is_shuffled else None
+            return self._parts().order(epoch, seed)
+        return checked_order(self.sampler, epoch, self.length)
 
     def begin(self, epoch: int) -> EpochProgress:
         """Enter an epoch: at its start, or where a loaded state left it.
@@ -77,8 +111,25 @@ class Position:
             order = self.order(epoch)
             progress = EpochProgress(epoch=epoch, order=order, plan=self._plan(_all(len(order))))
         self._current = progress
+        self._leased = None
         self.next_epoch = epoch + 1
         return progress
+
+    def leave(self) -> None:
+        """Leave the current epoch, as leases say from now on what is delivered."""
+        self._current = self._resumed = None
+
+    def leased_order(self, epoch: int) -> torch.Tensor:
+        """Return the order of an epoch of which parts are leased; states then hold its CRC.
+
+        Raises:
+            SamplerError: The sampler gave an order that does not fit the data set.
+        """
+        order = self.order(epoch)
+        if self._leased is None or epoch >= self._leased[0]:
+            self._leased = epoch, order
+            self.next_epoch = epoch
+        return order
 
     def _plan(self, pending: Ranges) -> EpochPlan:
         return EpochPlan(
@@ -92,6 +143,8 @@ class Position:
         """Return the position, counted in what the consumer took."""
         progress = self._resumed or self._current
         plan = self._plan(()) if progress is None else progress.plan
+        leased = None if self._leased is None else self._leased[1]
+        order = leased if progress is None else progress.order
         return LoaderState(
             epoch=self.next_epoch if progress is None else progress.epoch,
             batches=0 if progress is None else progress.first_index + progress.batches_taken,
@@ -102,8 +155,8 @@ class Position:
             drop_last=plan.drop_last,
             seed=self._config.seed,
             shuffle=self.is_shuffled,
-            dataset_length=self._length,
-            order_crc=None if progress is None else order_crc(progress.order),
+            dataset_length=self.length,
+            order_crc=None if order is None else order_crc(order),
             sampler=self._sampler_state(),
             pending=None if progress is None else plan.pending,
             rank=plan.split.rank,
@@ -125,10 +178,22 @@ class Position:
         """
         here = self.own_settings()
         saved.check(here, strict=strict)
-        self._load_sampler(saved)
-        self._resumed = self._rest_of(saved, here) if saved.pending is not None else None
-        self._current = None
+        self._load_sampler(saved.sampler)
+        try:
+            resumed = self._found_in(saved, here)
+        except DataError:
+            self._load_sampler(here.sampler)
+            raise
+        self._resumed = resumed
+        self._current = self._leased = None
         self.next_epoch = saved.epoch + 1 if saved.is_complete else saved.epoch
+
+    def _found_in(self, saved: LoaderState, here: LoaderState) -> EpochProgress | None:
+        if saved.pending is not None:
+            return self._rest_of(saved, here)
+        if saved.order_crc is not None:  # saved while leases ran
+            saved.check_order(self.order(saved.epoch))
+        return None
 
     def own_settings(self) -> LoaderState:
         """Return the state of a loader with these settings that has done nothing yet."""
@@ -139,15 +204,15 @@ class Position:
         finally:
             self._current, self._resumed = current, resumed
 
-    def _load_sampler(self, saved: LoaderState) -> None:
+    def _load_sampler(self, state: dict[str, Any] | None) -> None:
         load = getattr(self.sampler, "load_state_dict", None)
-        if (load is None) != (saved.sampler is None):
-            has = "has" if saved.sampler is not None else "lacks"
+        if (load is None) != (state is None):
+            has = "has" if state is not None else "lacks"
             raise ResumeMismatchError(
                 f"sampler: the state {has} that of a sampler, unlike {type(self.sampler).__name__}"
             )
         if load is not None:
-            load(saved.sampler)
+            load(state)
 
     def _rest_of(self, saved: LoaderState, here: LoaderState) -> EpochProgress:
         if saved.is_complete:  # its order is of no use, and some samplers cannot repeat it
@@ -156,6 +221,12 @@ class Position:
                 order=torch.empty(0, dtype=torch.int64),
                 plan=self._plan(()),
                 first_index=saved.batches,
+            )
+        if self.is_fixed and not saved.is_cut_as(here):
+            raise ResumeMismatchError(
+                f"epoch {saved.epoch} was cut up among {saved.world_size} ranks, or in batches, "
+                'other than here: resident="partition" cannot change the parts in an epoch',
+                hint="go on with as many ranks and the same batch_size, or from the next epoch",
             )
         order = self.order(saved.epoch)
         saved.check_order(order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import multiprocessing
 import os
 import pickle
@@ -10,10 +11,12 @@ import signal
 import traceback
 import warnings
 import weakref
+from multiprocessing.reduction import ForkingPickler
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from flodl.core.errors import DataWorkerError
 from flodl.core.seeding import seed_everything
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
     Task: TypeAlias = tuple[bytes, int, int]
 
 PARENT_CHECK_S = 2.0
+PIPED_BYTES = 4 << 20
+"""A tensor of up to so many bytes goes through the pipe: sharing its memory costs more than copying
+it, as each tensor needs a descriptor and a connection of its own to hand that over."""
 
 
 class RemoteTraceback(Exception):
@@ -179,9 +185,44 @@ def messages(pipe: Connection, parent: int) -> Iterator[Any]:
             yield pipe.recv()
 
 
+def send(pipe: Connection, message: object) -> None:
+    """Send what may hold tensors: small ones by value, large ones in memory that is shared."""
+    data = io.BytesIO()
+    _Pickler(data, pickle.HIGHEST_PROTOCOL).dump(message)
+    pipe.send_bytes(data.getbuffer())
+
+
+class _Pickler(ForkingPickler):
+    """Writes small tensors into the message; all else as ``multiprocessing`` does."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if (
+            type(value) is not Tensor
+            or value.layout is not torch.strided
+            or value.device.type != "cpu"
+            or value.requires_grad
+            or value.is_quantized
+        ):
+            return NotImplemented
+        if value.is_conj() or value.is_neg():  # torch shares the memory, and forgets the mark
+            return _itself, (value.resolve_conj().resolve_neg(),)
+        if not 0 < value.nbytes <= PIPED_BYTES:
+            return NotImplemented
+        raw = value.contiguous().reshape(-1).view(torch.uint8).numpy()
+        return _tensor_of, (pickle.PickleBuffer(raw.data), value.dtype, value.shape)
+
+
+def _itself(value: Tensor) -> Tensor:
+    return value
+
+
+def _tensor_of(raw: bytearray, dtype: torch.dtype, shape: torch.Size) -> Tensor:
+    return torch.frombuffer(raw, dtype=dtype).view(shape)
+
+
 def _serve(pipe: Connection, parent: int, assembly: Assembly, seed: int) -> None:
     for task in messages(pipe, parent):
-        pipe.send(_answer(assembly, seed, task))
+        send(pipe, _answer(assembly, seed, task))
 
 
 def _answer(assembly: Assembly, seed: int, task: Task) -> tuple[str, object, str]:

@@ -80,13 +80,13 @@ def decide(
     if config.streaming:
         return Decision(is_resident=False, reason="streaming=True")
     if config.resident is not None:
-        return Decision(is_resident=config.resident, reason=f"resident={config.resident}")
+        return Decision(is_resident=bool(config.resident), reason=f"resident={config.resident!r}")
     if device.type == "cpu" and source.is_in_memory:
         return Decision(is_resident=True, reason="the data are tensors in memory")
     obstacle = _obstacle(source, config, device, fixed=fixed)
     if obstacle is not None:
         return Decision(is_resident=False, reason=obstacle)
-    need = StorePlan(source, length).n_bytes
+    need = StorePlan(source, range(length), device).n_bytes
     if device.type == "cuda":
         return fits_gpu(need, gpu_memory_info(device), config.vram_max_usage)
     used, total = host_memory()

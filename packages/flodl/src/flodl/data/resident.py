@@ -1,4 +1,4 @@
-"""Whole sets in memory: gathered on the host where tensors lie there, or loaded onto a device."""
+"""Whole sets in memory: gathered where their tensors lie, or loaded onto a device."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from flodl.data.batch import default_names
 from flodl.data.compose import InMemoryView
 from flodl.data.dataset import declared_names
 from flodl.data.jobs import is_run
+from flodl.data.storage import StoredSource
 from flodl.device import GpuEvent
 
 if TYPE_CHECKING:
@@ -24,17 +25,19 @@ CHUNK_BYTES = 32 << 20
 
 
 class ResidentSource:
-    """Rows of tensors in host memory.
+    """Rows of tensors in memory: that of the host, or of a device where the user has put them.
 
     Args:
         view: The tensors, and where the samples lie in them.
         names: Their names.
+        first: The sample that the first row holds, when rows before it are not there.
     """
 
     is_in_memory = True
 
-    def __init__(self, view: InMemoryView, names: tuple[str, ...] | None) -> None:
+    def __init__(self, view: InMemoryView, names: tuple[str, ...] | None, first: int = 0) -> None:
         self._view = view
+        self._first = first
         self.tensors = view.tensors
         self.count = len(view.tensors)
         self.names = names or default_names(self.count)
@@ -48,53 +51,76 @@ class ResidentSource:
 
     def place(self, order: Tensor) -> Tensor:
         """Return the order of an epoch as rows of the tensors."""
-        return self._view.rows(order)
+        return self._view.rows(order) - self._first if self._first else self._view.rows(order)
 
     def gather(self, rows: Tensor, empty: Empty) -> tuple[Tensor, ...]:
-        """Return copies of the given rows."""
-        count = rows.numel()
-        return tuple(
-            [
-                torch.index_select(
-                    tensor, 0, rows, out=empty((count, *tensor.shape[1:]), tensor.dtype)
-                )
-                for tensor in self.tensors
-            ]
-        )
+        """Return copies of the given rows, on the host."""
+        return tuple([_picked(tensor, rows, empty) for tensor in self.tensors])
+
+
+def _picked(tensor: Tensor, rows: Tensor, empty: Empty) -> Tensor:
+    out = empty((rows.numel(), *tensor.shape[1:]), tensor.dtype)
+    if tensor.device != out.device:
+        return out.copy_(tensor.index_select(0, rows.to(tensor.device)))
+    return torch.index_select(tensor, 0, rows, out=out)
 
 
 class StorePlan:
     """Which rows of a source are kept on a device: its tensors as they are, or sample by sample.
 
-    The tensors themselves are kept unless there are fewer samples than rows, as in a subset.
+    The tensors themselves are kept unless there are fewer samples than rows, as in a subset; those
+    that lie on the device already are not copied.
 
     Args:
         source: What is read.
-        length: Samples in the data set.
+        samples: Those to keep.
+        device: Where.
     """
 
-    def __init__(self, source: Source, length: int) -> None:
+    def __init__(self, source: Source, samples: range, device: torch.device) -> None:
         self._source = source
-        self._tensors: tuple[Tensor, ...] | None = None
-        self.rows = length
-        if isinstance(source, ResidentSource) and source.tensors[0].shape[0] <= length:
-            self._tensors = source.tensors
-            self.rows = source.tensors[0].shape[0]
+        self._samples = samples
+        self._device = device
+        self.rows = len(samples)
+        self._tensors = self._whole_tensors()
+        if self._tensors is not None:
+            self.rows = self._tensors[0].shape[0]
+
+    def _whole_tensors(self) -> tuple[Tensor, ...] | None:
+        source = self._source.base if isinstance(self._source, StoredSource) else self._source
+        if not isinstance(source, ResidentSource):
+            return None
+        is_there = source is self._source and all(
+            tensor.device == self._device for tensor in source.tensors
+        )
+        is_small = self._samples.start == 0 and source.tensors[0].shape[0] <= self.rows
+        return source.tensors if is_there or is_small else None
+
+    @property
+    def in_place(self) -> tuple[Tensor, ...] | None:
+        """The tensors, if they need not be copied."""
+        if self._tensors is None or isinstance(self._source, StoredSource):
+            return None
+        is_there = all(tensor.device == self._device for tensor in self._tensors)
+        return self._tensors if is_there else None
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all rows, by the size of the first sample."""
-        return self._source.sample_bytes * self.rows
+        """Bytes to be taken of the device, by the size of the first sample."""
+        return 0 if self.in_place is not None else self._source.sample_bytes * self.rows
 
     def place(self, order: Tensor) -> Tensor:
         """Return the order of an epoch as rows of what is kept."""
-        return order if self._tensors is None else self._source.place(order)
+        return order - self._samples.start if self._tensors is None else self._source.place(order)
 
     def read(self, start: int, stop: int) -> tuple[Tensor, ...]:
-        """Return the rows from ``start`` to ``stop``, on the host."""
+        """Return the rows from ``start`` to ``stop``, as they are kept."""
         if self._tensors is not None:
-            return tuple(tensor[start:stop] for tensor in self._tensors)
-        return self._source.gather(self._source.place(torch.arange(start, stop)), empty)
+            parts = tuple(tensor[start:stop] for tensor in self._tensors)
+            return self._source.cast(parts) if isinstance(self._source, StoredSource) else parts
+        samples = self._samples[start:stop]
+        rows = self._source.place(torch.arange(samples.start, samples.stop))
+        return self._source.gather(rows, empty)
 
 
 def load_rows(plan: StorePlan, device: torch.device) -> tuple[Tensor, ...]:
@@ -104,6 +130,8 @@ def load_rows(plan: StorePlan, device: torch.device) -> tuple[Tensor, ...]:
         DataWorkerError: Rows cannot be read.
         SampleError: Rows differ from the first in shape or dtype.
     """
+    if plan.in_place is not None:
+        return plan.in_place
     first = _read(plan, 0, 1)
     kept = tuple(
         torch.empty((plan.rows, *part.shape[1:]), dtype=part.dtype, device=device) for part in first
@@ -142,7 +170,7 @@ class _Copies:
 
     def put(self, target: Tensor, chunk: Tensor) -> None:
         """Copy a chunk; on a GPU it arrives later, in the order of its current stream."""
-        if self._device.type != "cuda":
+        if self._device.type != "cuda" or chunk.device.type != "cpu":
             target.copy_(chunk)
             return
         if len(self._under_way) > 1:
@@ -195,6 +223,9 @@ class DeviceStore:
         """Return copies of the rows of a batch, on the device."""
         rows = job.rows
         assert rows.device is not None
+        if job.lease_id is not None and rows.device.is_cuda and job.start == 0:
+            # another thread put the order of a lease there, for its own stream
+            rows.device.record_stream(torch.cuda.current_stream(self._device))
         if rows.is_run and job.stop > job.start:
             first = int(self._plan.place(rows.samples[job.start : job.start + 1]))
             count = job.stop - job.start

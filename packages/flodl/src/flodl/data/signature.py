@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from flodl.data.adapter import as_batch_dataset
-from flodl.data.dataset import as_tensor, fields_of, item_reader
+from flodl.data.dataset import as_tensor, declared_names, fields_of, item_reader
 from flodl.data.resume import order_crc
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _add_samples(digest: Any, dataset: AnyDataSet) -> None:
     digest.update(str(count).encode())
     for index in sorted({0, count // 2, count - 1}):
         names, values = fields_of(read(index))
-        digest.update(repr(names).encode())
+        digest.update(repr(names or declared_names(dataset)).encode())
         for value in values:
             tensor = as_tensor(value).detach().cpu().contiguous()
             digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())

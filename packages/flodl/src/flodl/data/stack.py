@@ -39,12 +39,9 @@ class Stacker:
         if self._layout is None:
             self._layout = SampleLayout.of(samples[0])
         layout, numbers = self._layout, range(first, first + len(samples))
-        values = [
-            layout.values_of(sample, number)
-            for sample, number in zip(samples, numbers, strict=True)
-        ]
+        columns = layout.columns_of(samples, numbers)
         tensors = [
-            layout.stacked(values, numbers, position) for position in range(len(layout.names))
+            layout.stacked(column, numbers, position) for position, column in enumerate(columns)
         ]
         return Batch(tensors, self._names or layout.names, epoch=epoch, index=index)
 

@@ -7,7 +7,7 @@ import logging
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, final
 
 from flodl.core.errors import (
     DataError,
@@ -17,6 +17,7 @@ from flodl.core.errors import (
     StaleIteratorError,
 )
 from flodl.data.assembly import transformed
+from flodl.data.closing import Closing
 from flodl.data.feed import Sender
 from flodl.data.lookahead import Lookahead
 from flodl.data.prefetch import LEAST, PrefetchDepth
@@ -27,8 +28,6 @@ from flodl.data.transfer import transfer_to
 from flodl.device import gpu_empty_cache, parse_device
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from flodl.data.batch import Batch
     from flodl.data.transfer import Sent
 
@@ -53,7 +52,8 @@ def _failed(epoch: int, index: int, error: Exception) -> DataWorkerError:
     return DataWorkerError(f"epoch {epoch}, batch {index}: {type(error).__name__}: {error}")
 
 
-class StreamLoader:
+@final
+class StreamLoader(Closing):
     """Batches of a stream: ``for batch in loader.epoch(0)``; how many is not known before.
 
     Made by ``DataLoader.from_iterable``, ``DataLoader.wrap`` and ``DataLoader.from_hf``.
@@ -206,17 +206,6 @@ class StreamLoader:
         self._running = None
         self.abort()
         self._is_closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _read_through(config: StreamConfig) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from flodl.core.errors import DataWorkerError
-from flodl.data.processes import Child, failure, kill_all, messages, result_of
+from flodl.data.processes import Child, failure, kill_all, messages, result_of, send
 from flodl.data.streamstate import BatchStream, StreamItem, StreamState
 
 if TYPE_CHECKING:
@@ -171,4 +171,4 @@ def _serve(pipe: Connection, parent: int, stream: BatchStream) -> None:
             answer: Any = ("item", next(items, None), "")
         except Exception as error:  # noqa: BLE001 - the parent raises it
             answer, items = failure(error), iter(())
-        pipe.send((generation, answer))
+        send(pipe, (generation, answer))

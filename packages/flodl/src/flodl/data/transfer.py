@@ -61,7 +61,8 @@ class HostTransfer:
 
     def receive(self, sent: Sent) -> Batch:
         """Return the batch, on its device."""
-        return sent.batch if self._device.type == "cpu" else sent.batch.to(self._device)
+        is_there = all(tensor.device == self._device for tensor in sent.batch)
+        return sent.batch if is_there else sent.batch.to(self._device)
 
 
 class PinningTransfer:
@@ -84,7 +85,7 @@ class PinningTransfer:
 
     def send(self, batch: Batch) -> Sent:
         """Copy what is not page-locked yet."""
-        return Sent(pinned(batch))
+        return Sent(pinned(batch.to("cpu")))
 
     def receive(self, sent: Sent) -> Batch:
         """Return the batch."""
@@ -118,11 +119,13 @@ class StreamTransfer:
         """Begin the copy on the stream of copies; raise torch's error when memory runs out."""
         with torch.cuda.device(self._device):  # threads start on device 0
             host = pinned(batch)
+            if any(tensor.is_cuda for tensor in batch):
+                wait_for_current(self._stream)
             with StreamGuard(self._stream):
                 moved = host.to(self._device, non_blocking=True)
                 arrived = GpuEvent(timing=False, device=self._device)
                 arrived.record()
-        self._wait_for_room(arrived, sum(tensor.nbytes for tensor in host))
+        self._wait_for_room(arrived, sum(t.nbytes for t in host if not t.is_cuda))
         return Sent(moved, arrived)
 
     def _wait_for_room(self, arrived: GpuEvent, n_bytes: int) -> None:
@@ -146,9 +149,16 @@ class StreamTransfer:
         return sent.batch
 
 
+def wait_for_current(stream: GpuStream) -> None:
+    """Let later work of a stream wait for what this thread has launched on its GPU."""
+    if stream.raw is not None:
+        stream.raw.wait_stream(torch.cuda.current_stream(stream.device))
+
+
 def pinned(batch: Batch) -> Batch:
-    """Return the batch in page-locked memory, itself when it is there already."""
-    return batch if all(tensor.is_pinned() for tensor in batch) else batch.pin_memory()
+    """Return the batch with what lies on the host in page-locked memory, itself if that is so."""
+    on_host = {n: t for n, t in batch.as_dict().items() if not t.is_cuda and not t.is_pinned()}
+    return batch.replace({n: t.pin_memory() for n, t in on_host.items()}) if on_host else batch
 
 
 def transfer_to(device: torch.device, *, pin: bool, max_pinned_bytes: int) -> Transfer:
