@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from flodl.checkpoint import checkpoint_info, load_checkpoint
-from flodl.checkpoint.snapshot import snapshot_cpu
+from flodl.checkpoint.snapshot import TensorCopy, snapshot_cpu
 from flodl.core.errors import CheckpointMismatchError
 from flodl.engine.background import CpuWorker
 
@@ -132,3 +132,21 @@ def test_taking_a_snapshot_does_not_wait_for_the_gpu():
     snapshot.wait()
     assert torch.equal(snapshot.params["weight"], model.weight.cpu())
     assert snapshot.params["weight"].is_pinned()
+
+
+def test_copied_tensors_stay_as_they_were_and_share_what_they_shared():
+    base = torch.arange(6.0)
+    copy = TensorCopy({"a": base, "b": base, "part": base[:2]})
+    base.zero_()
+    found = copy.tensors()
+    assert found["a"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert found["part"].tolist() == [0, 1]
+    assert found["a"].data_ptr() == found["b"].data_ptr() != base.data_ptr()
+
+
+@pytest.mark.cuda
+def test_tensors_copied_from_a_gpu_are_those_before_the_next_step():
+    base = torch.arange(1 << 20, device="cuda", dtype=torch.float32)
+    copy = TensorCopy({"a": base})
+    base.zero_()
+    assert torch.equal(copy.tensors()["a"], torch.arange(1 << 20, dtype=torch.float32))

@@ -18,6 +18,7 @@ from flodl.checkpoint.optim import save_state as save_state
 from flodl.checkpoint.optim import save_state_file as save_state_file
 from flodl.checkpoint.save import save_checkpoint as save_checkpoint
 from flodl.checkpoint.snapshot import ModelSnapshot as ModelSnapshot
+from flodl.checkpoint.snapshot import TensorCopy as TensorCopy
 from flodl.checkpoint.snapshot import snapshot_cpu as snapshot_cpu
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "ModelSnapshot",
     "OptimMigrateReport",
     "Stateful",
+    "TensorCopy",
     "checkpoint_info",
     "checkpoint_keys",
     "checkpoint_version",

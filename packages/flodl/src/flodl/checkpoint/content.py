@@ -87,8 +87,9 @@ def read_header(file: BinaryIO, *, name: str) -> tuple[Header, int]:
 
 def read_head(file: BinaryIO, *, name: str) -> tuple[Header, int]:
     """Return the header and where the data begins; the data need not be there."""
-    length = header_length(file.read(8), name=name)
-    text = file.read(length)
+    head = file.read(9)
+    length = header_length(head, name=name)
+    text = head[8:] + file.read(length - 1)
     if len(text) != length:
         raise CheckpointFormatError(
             f"{name}: truncated: {8 + len(text)} bytes long, the header alone takes {8 + length}",

@@ -14,6 +14,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from flodl.checkpoint.format import begins_safetensors
 from flodl.core.errors import CheckpointFormatError
 
 if TYPE_CHECKING:
@@ -112,13 +113,18 @@ def open_plain(
         else:
             file = source if source.seekable() else stack.enter_context(_spooled(source))
             file.seek(0)
-        magic = file.read(len(GZIP_MAGIC))
+        head = file.read(9)
         file.seek(0)
-        if magic == GZIP_MAGIC:
+        if is_gzip(head):
             plain = stack.enter_context(tempfile.TemporaryFile())
             _unzip_into(file, plain, name=name, max_bytes=max_bytes)
             file = plain
         yield file
+
+
+def is_gzip(head: bytes) -> bool:
+    """Return whether a file that begins with these nine bytes is packed."""
+    return head.startswith(GZIP_MAGIC) and not begins_safetensors(head)
 
 
 def _spooled(stream: BinaryIO) -> BinaryIO:

@@ -162,12 +162,22 @@ class Digest:
         return self._sha.hexdigest()
 
 
+def begins_safetensors(head: bytes) -> bool:
+    """Return whether the first nine bytes of a file are a possible length and the header's brace.
+
+    The marks of other formats say less: a length may well begin with the bytes of one of them.
+    """
+    return head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= MAX_HEADER_BYTES
+
+
 def header_length(head: bytes, *, name: str) -> int:
-    """Return the length of the JSON header from the first eight bytes of a file.
+    """Return the length of the JSON header from the first nine bytes of a file.
 
     Raises:
         CheckpointFormatError: The bytes cannot begin a safetensors file.
     """
+    if begins_safetensors(head):
+        return int.from_bytes(head[:8], "little")
     for magic, description in _LOOKS_LIKE.items():
         if head.startswith(magic):
             raise CheckpointFormatError(f"{name}: no checkpoint, but {description}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from flodl.checkpoint.content import read_head, read_header
 from flodl.checkpoint.files import (
     DEFAULT_MAX_BYTES,
-    GZIP_MAGIC,
+    is_gzip,
     open_plain,
     os_error_hint,
     unzipped_chunks,
@@ -106,7 +106,7 @@ def format_version(header: Header, *, name: str) -> int:
 def _read_header_only(path: str | os.PathLike[str], name: str) -> Header:
     try:
         with Path(path).open("rb") as file:
-            packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+            packed = is_gzip(file.read(9))
             file.seek(0)
             if not packed:
                 return read_header(file, name=name)[0]
@@ -124,7 +124,9 @@ def _unzipped_head(file: BinaryIO, name: str) -> bytes:
     head = bytearray()
     for chunk in unzipped_chunks(file, name=name):
         head += chunk
-        if is_legacy(bytes(head[:8])) or len(head) >= 8 + header_length(bytes(head[:8]), name=name):
+        if len(head) < 9:
+            continue
+        if is_legacy(bytes(head[:8])) or len(head) >= 8 + header_length(bytes(head[:9]), name=name):
             break
     return bytes(head)
 

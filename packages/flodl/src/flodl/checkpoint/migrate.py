@@ -11,7 +11,7 @@ from typing import BinaryIO
 import torch
 
 from flodl.checkpoint.files import DEFAULT_MAX_BYTES, open_plain, os_error_hint
-from flodl.checkpoint.format import LEGACY_MAGIC, MAX_HEADER_BYTES
+from flodl.checkpoint.format import LEGACY_MAGIC, begins_safetensors
 from flodl.checkpoint.optim.files import write_image
 from flodl.checkpoint.optim.image import OptimizerImage, from_json, kind_of
 from flodl.checkpoint.optim.legacy import read_legacy
@@ -115,10 +115,10 @@ def _read(src: str | os.PathLike[str], kind: str | None) -> tuple[str, Optimizer
         with open_plain(src, name=name, max_bytes=DEFAULT_MAX_BYTES) as file:
             head = file.read(9)
             file.seek(0)
+            if begins_safetensors(head) or head.startswith(LEGACY_MAGIC):
+                return "flodl", _read_own(src, name)
             if head.startswith((b"PK\x03\x04", b"\x80")):
                 return "torch", read_torch_file(file, kind, name)
-            if _is_safetensors(head) or head.startswith(LEGACY_MAGIC):
-                return "flodl", _read_own(src, name)
             return "rust", _read_rust(file, kind, name)
     except CheckpointFormatError as error:
         raise StateFileError(name, None, "damaged gzip", hint=error.hint) from error
@@ -129,10 +129,6 @@ def _read(src: str | os.PathLike[str], kind: str | None) -> tuple[str, Optimizer
     except OSError as error:
         detail = error.strerror or str(error)
         raise StateFileError(name, None, "unreadable", detail, hint=os_error_hint(error)) from error
-
-
-def _is_safetensors(head: bytes) -> bool:
-    return head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= MAX_HEADER_BYTES
 
 
 def _read_own(src: str | os.PathLike[str], name: str) -> OptimizerImage:

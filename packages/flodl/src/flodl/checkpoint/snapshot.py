@@ -101,6 +101,31 @@ def snapshot_cpu(
     )
 
 
+class TensorCopy:
+    """Named tensors as they are now, on the CPU, for a background thread to use.
+
+    Tensors of one memory share one in the copy as well. As with :func:`snapshot_cpu`, the host does
+    not wait for a GPU.
+
+    Args:
+        tensors: What to copy.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        copier = _Copier()
+        copier.collect(tensors)
+        copier.start()
+        self._tensors: dict[str, Tensor] = copier.copied(tensors)
+        self._events, self._staged = copier.events, copier.staged
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the copies, once all values have arrived."""
+        for event in self._events:
+            event.synchronize()
+        self._staged.clear()
+        return self._tensors
+
+
 class _Copier:
     """Copies tensors to the CPU, each memory once, all of one GPU together."""
 

@@ -11,6 +11,7 @@ from flodl.checkpoint.optim import (
     load_state_file,
     save_state,
     save_state_file,
+    state_document,
 )
 from flodl.core.errors import CheckpointError
 from flodl.nn import (
@@ -346,3 +347,16 @@ def test_states_move_between_cpu_and_gpu(kind, run, tmp_path):
     torch.testing.assert_close(
         second.model[0].weight.cpu(), first.model[0].weight, rtol=1e-4, atol=1e-5
     )
+
+
+def test_a_document_writes_the_file_with_copies_of_its_tensors(tmp_path):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    save_state_file(optimizer, tmp_path / "now.optim")
+    state = state_document(optimizer)
+    copies = {name: tensor.clone() for name, tensor in state.tensors.items()}
+    optimizer.step()
+    state.write(tmp_path / "later.optim", copies)
+    assert (tmp_path / "later.optim").read_bytes() == (tmp_path / "now.optim").read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import torch
@@ -107,6 +108,42 @@ def write_image(target: str | os.PathLike[str] | BinaryIO, image: OptimizerImage
     _write(target, "optimizer", *to_json(image))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateDocument:
+    """What a state file is made of; its tensors may be replaced by copies before it is written.
+
+    Attributes:
+        kind: What kind of thing the state belongs to.
+        document: JSON values that name the tensors.
+        tensors: The tensors themselves, not copied.
+    """
+
+    kind: str
+    document: Json
+    tensors: dict[str, Tensor]
+
+    def write(self, target: str | os.PathLike[str] | BinaryIO, tensors: dict[str, Tensor]) -> None:
+        """Write the state file with these tensors in place of its own."""
+        _write(target, self.kind, self.document, tensors)
+
+
+def state_document(obj: HasState) -> StateDocument:
+    """Return what :func:`save_state_file` would write of an object.
+
+    Raises:
+        CheckpointError: The state holds something that cannot be stored.
+        TypeError: ``obj`` has no state.
+    """
+    kind = state_kind_of(obj)
+    if isinstance(obj, torch.optim.Optimizer):
+        document, tensors = to_json(image_of(obj))
+        return StateDocument(kind=kind, document=document, tensors=tensors)
+    tensors = {}
+    value = encode(obj.state_dict(), tensors, "state")
+    document = {"class": type(obj).__name__, "value": value}
+    return StateDocument(kind=kind, document=document, tensors=tensors)
+
+
 def state_kind_of(obj: object) -> str:
     """Return the kind of state that an object has.
 
@@ -125,13 +162,8 @@ def state_kind_of(obj: object) -> str:
 
 
 def _save(obj: HasState, target: str | os.PathLike[str] | BinaryIO) -> None:
-    kind = state_kind_of(obj)
-    if isinstance(obj, torch.optim.Optimizer):
-        write_image(target, image_of(obj))
-        return
-    tensors: dict[str, Tensor] = {}
-    value = encode(obj.state_dict(), tensors, "state")
-    _write(target, kind, {"class": type(obj).__name__, "value": value}, tensors)
+    state = state_document(obj)
+    state.write(target, state.tensors)
 
 
 def _write(

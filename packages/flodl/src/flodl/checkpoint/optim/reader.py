@@ -14,8 +14,14 @@ from typing import Any, BinaryIO
 from torch import Tensor
 
 from flodl.checkpoint.content import read_tensors
-from flodl.checkpoint.files import GZIP_MAGIC, os_error_hint, unzipped_chunks
-from flodl.checkpoint.format import LEGACY_MAGIC, MAX_HEADER_BYTES, Header, parse_header
+from flodl.checkpoint.files import is_gzip, os_error_hint, unzipped_chunks
+from flodl.checkpoint.format import (
+    LEGACY_MAGIC,
+    MAX_HEADER_BYTES,
+    Header,
+    begins_safetensors,
+    parse_header,
+)
 from flodl.core.errors import CheckpointFormatError, CheckpointVersionError, StateFileError
 
 Source = str | os.PathLike[str] | BinaryIO
@@ -77,7 +83,7 @@ def _plain_content(source: Source, name: str) -> Iterator[BinaryIO]:
             else source
         )
         file.seek(0)
-        packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+        packed = is_gzip(file.read(9))
         file.seek(0)
         if packed:
             plain = stack.enter_context(tempfile.TemporaryFile())
@@ -116,6 +122,8 @@ def _declared_bytes(plain: BinaryIO, name: str) -> int | None:
 
 def _header_length(head: bytes, name: str) -> int:
     """Return the length of the header from the first nine bytes."""
+    if begins_safetensors(head):
+        return int.from_bytes(head[:8], "little")
     for magic, (what, hint) in _FOREIGN.items():
         if head.startswith(magic):
             raise StateFileError(name, 0, "not a state file", f"it is {what}", hint=hint)
