@@ -1,14 +1,19 @@
 """Fixtures for steps on a GPU: deterministic kernels, and running a recipe in two modes."""
 
 import dataclasses
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from flodl.data import Batch
+from flodl.engine.output import StepOutput
 from flodl.engine.step import TrainStep
+from flodl.optim import Adam
 
 
 @pytest.fixture
@@ -20,6 +25,35 @@ def exact_kernels():
     matmul.allow_tf32 = False
     yield
     cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, matmul.allow_tf32 = before
+
+
+@pytest.fixture
+def simulated_gpu(monkeypatch):
+    """Let steps on the CPU be captured as tapes; returns an optimizer made for that."""
+    path = Path(__file__).with_name("simulated_gpu.py")
+    spec = importlib.util.spec_from_file_location("simulated_gpu", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.install(monkeypatch)
+
+
+@pytest.fixture(params=["simulated", pytest.param("cuda", marks=pytest.mark.cuda)])
+def place(request):
+    """Where steps are captured: its ``device``, an ``optimizer`` for it, and ``batches(i)``."""
+    if request.param == "cuda":
+        request.getfixturevalue("exact_kernels")
+        device, optimizer = torch.device("cuda"), Adam
+    else:
+        device, optimizer = torch.device("cpu"), request.getfixturevalue("simulated_gpu").SGD
+
+    def batches(index, rows=16):
+        generator = torch.Generator().manual_seed(index)
+        tensors = [
+            torch.randn(rows, size, generator=generator, dtype=torch.float32) for size in (8, 4)
+        ]
+        return Batch(tensors, index=index, epoch=index // 7).to(device)
+
+    return SimpleNamespace(device=device, optimizer=optimizer, batches=batches)
 
 
 @dataclasses.dataclass
@@ -36,7 +70,7 @@ def ran():
     """Return a function that trains a recipe and returns what came out.
 
     The recipe is ``() -> (model, optimizer, step function)``, called under one seed; batches come
-    from ``batches(i)``; ``between(step, i)`` runs before step i.
+    from ``batches(i)``; ``between(step, i)`` runs before step i, and ``each(output)`` after it.
     """
 
     def run(
@@ -45,6 +79,7 @@ def ran():
         count: int,
         *,
         between: Callable[[TrainStep, int], None] | None = None,
+        each: Callable[[StepOutput], Any] = lambda output: None,
         **options: Any,
     ) -> Ran:
         torch.manual_seed(0)
@@ -56,7 +91,7 @@ def ran():
             for index in range(count):
                 if between is not None:
                     between(step, index)
-                step(batches(index))
+                each(step(batches(index)))
             step.finish_window()
         return Ran(step, losses, everything(step))
 

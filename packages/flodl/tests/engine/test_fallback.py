@@ -56,6 +56,6 @@ def test_the_place_is_that_of_the_user():
 def test_the_codes_are_the_documented_ones():
     assert {str(code) for code in ReasonCode} == set(
         """no_gpu disabled host_sync cpu_tensor_op dynamic_shape data_dependent_node
-        optimizer_not_capturable scaler_syncs hook_side_effect stream_mismatch oom rng_generator
-        verify_mismatch too_many_signatures baked_scalar cuda_error""".split()
+        optimizer_not_capturable scaler_syncs hook_side_effect stream_mismatch oom batch_split
+        rng_generator verify_mismatch too_many_signatures baked_scalar cuda_error""".split()
     )

@@ -482,7 +482,7 @@ def test_a_change_in_the_middle_counts_as_in_eager_training(ran, same, name):
     eager = ran(recipe, batches, 30, capture="off", between=between)
     captured = ran(recipe, batches, 30, between=between)
     same(eager, captured)
-    assert captured.step.mode == "captured"
+    assert captured.step.mode == "captured", captured.step.reason
 
 
 SETTING = {"scale": 1.0}

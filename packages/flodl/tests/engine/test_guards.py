@@ -130,7 +130,7 @@ def test_a_scaler_is_watched_but_not_its_bookkeeping():
     scaler = GradScaler(device="cpu")
     state, _, _ = captured(scaler=scaler)
     scaler.set_growth_factor(3.0)
-    assert "_growth_factor of the gradient scaler" in state.changed()
+    assert "the gradient scaler: _growth_factor" in state.changed()
 
 
 class Counting(nn.Module):
@@ -162,7 +162,7 @@ EFFECTS = {
 @pytest.mark.parametrize("label", EFFECTS)
 def test_what_a_step_changes_in_python_is_found(label):
     model = Counting()
-    effects = SideEffects(appends, model)
+    effects = SideEffects(appends, model, torch.device("cuda"))
     assert effects.found(set()) is None
     EFFECTS[label](model)
     assert label in effects.found(set())
@@ -172,7 +172,7 @@ def test_hooks_and_the_objects_they_close_over_belong_to_the_step():
     log = []
     model = Counting()
     model.register_forward_hook(lambda module, inputs, output: log.append(1))
-    effects = SideEffects(lambda model, batch: model(batch), model)
+    effects = SideEffects(lambda model, batch: model(batch), model, torch.device("cuda"))
     model(torch.ones(1))
     assert "'log'" in effects.found(set())
 
@@ -187,3 +187,41 @@ def test_an_observer_finds_tensors_that_are_set_anew():
     model.last = None
     found["last"].show()
     assert torch.equal(model.last, torch.ones(1))
+
+
+def test_a_look_at_nothing_new_launches_nothing_and_finds_nothing():
+    state, model, _ = captured()
+    for _ in range(3):
+        assert state.changed() is None
+    model.drop.p = float("0.5")  # an equal number in another object
+    assert state.changed() is None
+    assert state.changed() is None
+    model.drop.p = 1
+    assert "p" in state.changed()
+
+
+def test_arrays_and_sets_that_the_step_uses_are_watched():
+    import numpy as np
+
+    weights, chosen = np.ones(3), {1, 2}
+
+    def step(model, batch):
+        return model(batch).sum() * weights[0] * len(chosen)
+
+    state, _, _ = captured(step)
+    weights[0] = 2.0
+    assert "'weights'" in state.changed()
+    state, _, _ = captured(step)
+    chosen.add(3)
+    assert "'chosen'" in state.changed()
+
+
+def test_the_newer_switches_of_torch_can_be_read_too():
+    state, _, _ = captured()
+    before = torch.backends.cuda.matmul.fp32_precision
+    try:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        assert "a switch of torch" in state.changed()
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert state.changed() is None

@@ -10,16 +10,16 @@ from flodl.engine.loop import run_epoch
 from flodl.engine.step import TrainStep
 
 
-def stepper(step):
+def stepper(step, policy="raise"):
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    return TrainStep(step, model, optimizer)
+    return TrainStep(step, model, optimizer, on_nonfinite=policy)
 
 
 def run(step, values, *, batch_size=4, drop_last=False, policy="raise", should_stop=lambda: False):
     data = TensorDataSet(torch.tensor(values, dtype=torch.float32).reshape(-1, 1))
     loader = DataLoader(data, batch_size=batch_size, shuffle=False, drop_last=drop_last)
-    return run_epoch(stepper(step), loader, 0, on_nonfinite=policy, should_stop=should_stop)
+    return run_epoch(stepper(step, policy), loader, 0, on_nonfinite=policy, should_stop=should_stop)
 
 
 def mean_of_batch(model, batch):
@@ -66,3 +66,10 @@ def test_an_error_in_the_step_keeps_its_type_and_says_where_it_was():
     with pytest.raises(KeyError) as caught:
         run(step, range(8))
     assert caught.value.__notes__ == ["in epoch 0, batch 1, global step 1"]
+
+
+def test_the_policy_skip_leaves_bad_batches_out_of_the_mean_and_says_so_once(caplog):
+    result = run(mean_of_batch, [1.0] * 4 + [float("nan")] * 8 + [3.0] * 4, policy="skip")
+    assert (result.batches, result.samples, result.avg_loss) == (4, 16, 2.0)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "skipping such steps" in caplog.text

@@ -12,12 +12,17 @@ from flodl.data import Batch
 from flodl.engine.cells import StepState
 from flodl.engine.config import Scalars, StepConfig, StepResult, TrainStepFn
 from flodl.engine.fallback import CaptureAbandoned, CaptureReason, ReasonCode
+from flodl.engine.gradients import FlatGradients
+from flodl.engine.oom import BatchSplit
+from flodl.engine.skipping import NonFiniteGuard
 from flodl.metrics.scalars import ScalarScope
 from flodl.nn.autocast import autocast
 from flodl.nn.clip import clip_grad_norm, clip_grad_value
+from flodl.nn.precision import GradScaler
 from flodl.optim.capture import CaptureSupport
 
 Metrics = list[tuple[str, Any]]
+_KNOWN_STEPS = (torch.amp.GradScaler.step, GradScaler.step)
 
 
 class StepScope(ScalarScope):
@@ -76,19 +81,46 @@ class StepBody:
         self.optimizer = optimizer
         self.state = StepState(model)
         self.scaler = scaler
-        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.static_gradients: list[tuple[nn.Parameter, Tensor]] | None = None
-        """Gradients that keep their place, where captured steps accumulate into them."""
+        self.gradients: FlatGradients | None = None
+        """Gradients that keep their place: for captured accumulation, and to be exchanged."""
+        self.split = BatchSplit(self, is_on=config.splits_oom)
+        """Computes loss and gradients where a batch may not fit into memory."""
+        self.has_begun_backward = False
+        """Whether gradients may have changed since someone set it to ``False``."""
         self._call = step_fn
         self.is_compiled = bool(config.compile)
         self._config = config
         self._device = device
-        self._skips_with_mask = scaler is not None and (
-            support.is_capturable and not support.skips_on_device
+        skips = config.on_nonfinite == "skip" and scaler is None
+        self.guard = NonFiniteGuard(
+            optimizer,
+            device,
+            skips=skips,
+            counts=skips or config.flags_nonfinite,
+            asks_host=not support.is_capturable,
+            in_kernel=support.skips_on_device,
+        )
+        steps_as_torch = scaler is None or type(scaler).step in _KNOWN_STEPS
+        self._skips_with_mask = (
+            (skips or (scaler is not None and steps_as_torch))
+            and support.is_capturable
+            and not support.skips_on_device
         )
 
-    def forward_backward(self, batch: Batch, *, starts_window: bool) -> tuple[Tensor, Scalars]:
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The optimizer's parameters; groups may be added during training."""
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    def forward_backward(
+        self, batch: Batch, *, starts_window: bool, share: float = 1.0
+    ) -> tuple[Tensor, Scalars]:
         """Compute loss and gradients; return the loss, detached, and the scalars returned with it.
+
+        Args:
+            batch: The batch, or a part of it.
+            starts_window: Whether gradients start from zero.
+            share: What the gradients are multiplied by; the loss is not.
 
         Raises:
             StepContractError: The step function returned no differentiable scalar.
@@ -98,14 +130,19 @@ class StepBody:
         if isinstance(result, tuple):
             result, returned = unpack(result)
         loss = checked_loss(result)
-        if starts_window and self.static_gradients is None:
+        if starts_window and self.gradients is None:
             self.optimizer.zero_grad(set_to_none=True)
         scaled = loss if self._config.accumulate == 1 else loss / self._config.accumulate
+        if share != 1.0:
+            scaled = scaled * share
         if self.scaler is not None:
             scaled = self.scaler.scale(scaled)
+        self.has_begun_backward = True
         scaled.backward()
         self.state.close()
-        return loss.detach(), returned
+        loss = loss.detach()
+        self.guard.saw(loss, starts_window=starts_window)
+        return loss, returned
 
     def _forward(self, batch: Batch) -> StepResult:
         if self._config.amp is None:
@@ -116,36 +153,98 @@ class StepBody:
         with autocast(self._config.amp, self._device, cache_enabled=cached):
             return self._call(self.model, batch)
 
+    def settle(self) -> None:
+        """Bring the gradients into flat buffers: new ones where their parameters have changed."""
+        parameters = self.parameters
+        if self.gradients is None or not self.gradients.fits(parameters):
+            names = {id(p): name for name, p in self.model.named_parameters()}
+            self.gradients = FlatGradients(parameters, names)
+
+    def flag(self) -> None:
+        """Tell the other ranks, in the flat buffers, whether this one must not step."""
+        flat = self.gradients
+        if self._config.reduce is None or flat is None or flat.flag is None:
+            return
+        if self.guard.skips:
+            flat.flag.copy_(self.guard.found(flat.buckets))
+
+    def exchange(self) -> None:
+        """Let the reducer exchange the gradients that lie in the flat buffers."""
+        if self._config.reduce is not None and self.gradients is not None:
+            self._config.reduce(self.gradients)
+
+    def end_window(self) -> Tensor | None:
+        """Exchange the gradients where a reducer is given, and update."""
+        if self._config.reduce is not None:
+            self.settle()
+            self.flag()
+            self.exchange()
+        return self.update()
+
+    def follow(self) -> None:
+        """Update with gradients that the reducer brings; this rank's own are zeros."""
+        for parameter in self.parameters:
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        self.settle()
+        assert self.gradients is not None
+        self.gradients.clear(self.parameters)
+        self.exchange()
+        self.update()
+
+    def drop_window(self) -> None:
+        """Forget the gradients of a window that cannot be finished."""
+        if self.gradients is not None:
+            self.gradients.clear(self.parameters)
+        else:
+            self.optimizer.zero_grad(set_to_none=True)
+        if self.scaler is not None:
+            self.scaler._per_optimizer_states.clear()  # noqa: SLF001 - torch has no public way
+
     def update(self) -> Tensor | None:
         """Clip, step, adapt the scale; return the norm before clipping where there is a limit."""
-        config, scaler = self._config, self.scaler
+        config, scaler, parameters = self._config, self.scaler, self.parameters
+        if self.gradients is not None:
+            self.settle()
         if scaler is not None:
             scaler.unscale_(self.optimizer)
+        found = self._found(parameters) if self.guard.skips else None
         if config.clip_value is not None:
-            clip_grad_value(self.parameters, config.clip_value)
+            clip_grad_value(parameters, config.clip_value)
         norm = None
         if config.max_grad_norm is not None:
-            norm = clip_grad_norm(self.parameters, config.max_grad_norm)
-        if scaler is None:
-            self.optimizer.step()
+            norm = clip_grad_norm(
+                parameters, config.max_grad_norm, scaler=scaler, optimizer=self.optimizer
+            )
+        if scaler is not None:
+            self._scaled_step(scaler)
+        elif found is not None:
+            self.guard.step(found)
         else:
-            if self._skips_with_mask:
-                self._masked_step(scaler)
-            else:
-                scaler.step(self.optimizer)
-            scaler.update()
-        if self.static_gradients is not None:
-            self._clear_gradients(self.static_gradients)
+            self.optimizer.step()
+        if self.gradients is not None:
+            self.gradients.clear(parameters)
         return norm
 
-    def _clear_gradients(self, static: list[tuple[nn.Parameter, Tensor]]) -> None:
-        with torch.no_grad():
-            torch._foreach_zero_([gradient for _, gradient in static])
-        if len(static) < len(self.parameters):
-            keep = {id(parameter) for parameter, _ in static}
-            for parameter in self.parameters:
-                if id(parameter) not in keep:
-                    parameter.grad = None
+    def _found(self, parameters: list[nn.Parameter]) -> Tensor:
+        if self.gradients is not None and self.gradients.flag is not None:
+            found = self.guard.found(self.gradients.buckets)
+            return torch.maximum(found, (self.gradients.flag > 0).float())
+        return self.guard.found([p.grad for p in parameters if p.grad is not None])
+
+    def _scaled_step(self, scaler: torch.amp.GradScaler) -> None:
+        if self.guard.lacks_state():
+            if not self._found_by(scaler).item():
+                scaler.step(self.optimizer)
+        elif self._skips_with_mask:
+            self.guard.masked_step(self._found_by(scaler))
+        else:
+            scaler.step(self.optimizer)
+        scaler.update()
+
+    def _found_by(self, scaler: torch.amp.GradScaler) -> Tensor:
+        stage = scaler._per_optimizer_states[id(self.optimizer)]  # noqa: SLF001 - torch has no public way
+        return torch.stack(list(stage["found_inf_per_device"].values())).sum() > 0
 
     def scale_gradients(self, factor: float) -> None:
         """Multiply all gradients."""
@@ -153,32 +252,15 @@ class StepBody:
         if gradients:
             torch._foreach_mul_(gradients, factor)
 
-    def _masked_step(self, scaler: torch.amp.GradScaler) -> None:
-        """Step, and put everything back where a gradient was infinite; the host asks nothing."""
-        if not self.has_optimizer_state():
-            scaler.step(self.optimizer)  # asks the host: only the first steps do
-            return
-        stage = scaler._per_optimizer_states[id(self.optimizer)]  # noqa: SLF001 - torch has no public way
-        found = torch.stack(list(stage["found_inf_per_device"].values())).sum() > 0
-        changing: list[Tensor] = [p for p in self.parameters if p.grad is not None]
-        changing += optimizer_tensors(self.optimizer)
-        before = [tensor.detach().clone() for tensor in changing]
-        self.optimizer.step()
-        with torch.no_grad():
-            for tensor, old in zip(changing, before, strict=True):
-                tensor.copy_(torch.where(found, old, tensor))
-
     def has_optimizer_state(self) -> bool:
-        """Return whether no state would be made by the next step, as for momentum-free SGD."""
-        if not self._skips_with_mask:
-            return True
-        return all(self.optimizer.state.get(p) for p in self.parameters if p.grad is not None)
+        """Return whether a step that may be skipped can be taken without asking the host."""
+        return (self.scaler is None and not self.guard.skips) or not self.guard.lacks_state()
 
     def abandon(self) -> None:
         """Clean up after a step that broke off in the middle."""
         self.state.unpin()
-        if self.static_gradients is not None:
-            self.repair_gradients()  # they hold what earlier batches of the window gave
+        if self.gradients is not None:
+            self.gradients.repair()  # they hold what earlier batches of the window gave
         else:
             for parameter in self.parameters:
                 parameter.grad = None
@@ -187,33 +269,6 @@ class StepBody:
                 delattr(self.optimizer, name)
         if self.scaler is not None:
             self.scaler._per_optimizer_states.clear()  # noqa: SLF001 - torch has no public way
-
-    def pin_gradients(self) -> None:
-        """Give every gradient a tensor of zeros that keeps its place, for accumulation."""
-        self.static_gradients = []
-        for parameter in self.parameters:
-            if parameter.grad is not None:
-                parameter.grad = torch.zeros_like(parameter.grad)
-                self.static_gradients.append((parameter, parameter.grad))
-
-    def repair_gradients(self) -> None:
-        """Bring gradients that were replaced back into their tensors."""
-        for parameter, static in self.static_gradients or ():
-            if parameter.grad is static:
-                continue
-            with torch.no_grad():
-                static.zero_() if parameter.grad is None else static.copy_(parameter.grad)
-            parameter.grad = static
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Return the tensors of an optimizer's state."""
-    return [
-        value
-        for state in optimizer.state.values()
-        for value in state.values()
-        if isinstance(value, Tensor)
-    ]
 
 
 def tensors_only(metrics: Metrics) -> list[tuple[str, Tensor]]:

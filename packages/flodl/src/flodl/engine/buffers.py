@@ -14,7 +14,7 @@ def key_of(batch: Batch, *, training: bool) -> Hashable:
     """Return what a captured step is keyed by: everything but the numbers in the tensors."""
     return (
         batch.names,
-        tuple([(t.shape, t.dtype, t.device, t.stride()) for t in batch]),
+        tuple([(t.shape, t.dtype, t.device, t.stride(), t.requires_grad) for t in batch]),
         tuple(batch.static.items()),
         training,
     )
@@ -53,6 +53,17 @@ class StaticInputs:
         self._device = device
         self._slots: list[_Slot] | None = None
         self._turn = 0
+
+    def read(self) -> Batch:
+        """Return what the step function gets: the fixed tensors."""
+        return self.batch
+
+    def again(self) -> None:
+        """Make the next replay read the same batch; it does."""
+
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors of these inputs that a step changes: none."""
+        return []
 
     def fill(self, batch: Batch) -> None:
         """Bring a batch of the same signature into the tensors, without waiting."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from flodl.graph import Graph
-from flodl.graph.base import Memory
+from flodl.graph.memory import Memory
 
 
 class StepState:
@@ -24,6 +24,11 @@ class StepState:
         self._closing = [g for g in _outermost(model) if g.has_state or g.tag_names]
         self._graphs = [graph for graph in self._closing if graph.has_state]
         self._pinned: list[dict[str, Tensor]] | None = None
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether a step goes on from what the one before has left."""
+        return bool(self._graphs)
 
     def close(self) -> None:
         """End a step, eager or captured."""
@@ -68,6 +73,15 @@ class StepState:
             _same(graph.get_state(), pinned)
             for graph, pinned in zip(self._graphs, self._pinned, strict=True)
         )
+
+    def is_settled(self) -> bool:
+        """Return whether the state is that of a step before: nobody has just reset it.
+
+        The first step after a reset computes something else than those that follow.
+        """
+        if self._pinned is None:
+            return all(graph.get_state() for graph in self._graphs)
+        return self.is_pinned()
 
     def tags(self) -> list[tuple[Memory, tuple[Any, ...]]]:
         """Return where graphs keep the values of their tags, and the values."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -11,6 +11,8 @@ from torch import nn
 
 from flodl.core.errors import ConfigError
 from flodl.data import Batch
+from flodl.engine.gradients import GradientReducer
+from flodl.engine.padding import BucketSizes, check_bucket_sizes
 from flodl.nn import schedulers
 
 Scalars = dict[str, Any]
@@ -21,7 +23,7 @@ TrainStepFn = Callable[[Any, Batch], StepResult]
 
 ModelFactory = Callable[[torch.device], nn.Module]
 OptimFactory = Callable[[Any], torch.optim.Optimizer]
-NonFinitePolicy = Literal["raise", "warn"]
+NonFinitePolicy = Literal["raise", "warn", "skip"]
 CapturePolicy = Literal["auto", "require", "off"]
 PartialPolicy = Literal["auto", "eager", "capture"]
 Verify = Literal["off", "first"] | int
@@ -46,11 +48,14 @@ class CaptureConfig:
     """A last batch with fewer rows: ``"auto"`` captures it from its second time on."""
     metrics_ring: int = 256
     """Steps whose losses and metrics the GPU keeps before they are copied to the host."""
+    steps_per_replay: int = 1
+    """Steps that one replay takes, where the loop gathers batches on the GPU."""
 
     def __post_init__(self) -> None:
         _one_of("capture", self.mode, ("auto", "require", "off"))
         _one_of("partial", self.partial, ("auto", "eager", "capture"))
-        for name, least in (("warmup", 1), ("max_graphs", 1), ("metrics_ring", 2)):
+        least_values = {"warmup": 1, "max_graphs": 1, "metrics_ring": 2, "steps_per_replay": 1}
+        for name, least in least_values.items():
             _whole(name, getattr(self, name), least)
         if self.verify not in ("off", "first"):
             _whole("verify", self.verify, 1)
@@ -67,6 +72,11 @@ class StepConfig:
     scheduler: AnyScheduler | None = None
     """Sets the learning rate of every group before each step; torch's are stepped after it."""
     on_nonfinite: NonFinitePolicy = "raise"
+    """What a NaN or infinite loss does: ``"raise"`` ends training, on a GPU some steps later;
+    ``"warn"`` says so once; ``"skip"`` leaves parameters and optimizer as they were, also for
+    gradients that are not finite."""
+    flags_nonfinite: bool = False
+    """Count batches whose loss is not finite on the device, as ``step.bad_batches``."""
     amp: torch.dtype | None = None
     """Run forward and loss under autocast: ``torch.bfloat16`` or ``torch.float16``."""
     scaler: torch.amp.GradScaler | None = None
@@ -75,14 +85,29 @@ class StepConfig:
     """Batches whose gradients are averaged into one optimizer step."""
     compile: bool | Mapping[str, Any] = False
     """Compile the model; a map gives options of ``torch.compile``."""
+    splits_oom: bool = True
+    """Take a batch in 2, 4 or 8 parts, from then on, when memory runs out in forward or backward;
+    such steps are eager."""
+    reduce: GradientReducer | None = None
+    """Exchanges the gradients with other ranks before clipping."""
+    passthrough: Sequence[str] = ()
+    """Static fields of batches, names of samples for instance, that are for others than the step:
+    the step function does not see them, and they make no new signature."""
+    bucket_sizes: Mapping[str, BucketSizes] = field(default_factory=dict)
+    """Tensors of batches, by name, that are padded to one of a few lengths."""
     capture: CaptureConfig = field(default_factory=CaptureConfig)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.capture, CaptureConfig):
+            raise ConfigError(
+                f"capture={self.capture!r}: must be a CaptureConfig",
+                hint='the builder and TrainStep take .capture("auto", ...)',
+            )
         for name in ("max_grad_norm", "clip_value"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"{name}={value!r}: must be a positive number")
-        _one_of("on_nonfinite", self.on_nonfinite, ("raise", "warn"))
+        _one_of("on_nonfinite", self.on_nonfinite, ("raise", "warn", "skip"))
         scheduler = self.scheduler
         if scheduler is not None and not isinstance(
             scheduler, Scheduler | torch.optim.lr_scheduler.LRScheduler
@@ -95,12 +120,18 @@ class StepConfig:
         if self.scaler is not None and self.amp is None:
             raise ConfigError("scaler is set and amp is not; scaling is for amp=torch.float16")
         _whole("accumulate", self.accumulate, 1)
-        _check_compile(self.compile)
-        if not isinstance(self.capture, CaptureConfig):
+        if self.reduce is not None and not callable(self.reduce):
+            raise ConfigError(f"reduce={self.reduce!r}: must be called with the gradients")
+        if isinstance(self.passthrough, str):
+            raise ConfigError(f"passthrough={self.passthrough!r}: must be a list of names")
+        check_bucket_sizes(self.bucket_sizes)
+        if self.capture.steps_per_replay > 1 and (self.accumulate > 1 or self.reduce is not None):
             raise ConfigError(
-                f"capture={self.capture!r}: must be a CaptureConfig",
-                hint='the builder and TrainStep take .capture("auto", ...)',
+                f"steps_per_replay={self.capture.steps_per_replay} with accumulate or reduce: "
+                "a replay of several steps has no place for what happens between them",
+                hint="use steps_per_replay=1",
             )
+        _check_compile(self.compile)
 
 
 class StepOptions(TypedDict, total=False):
@@ -110,16 +141,22 @@ class StepOptions(TypedDict, total=False):
     clip_value: float | None
     scheduler: AnyScheduler | None
     on_nonfinite: NonFinitePolicy
+    flags_nonfinite: bool
     amp: torch.dtype | None
     scaler: torch.amp.GradScaler | None
     accumulate: int
     compile: bool | Mapping[str, Any]
+    splits_oom: bool
+    reduce: GradientReducer | None
+    passthrough: Sequence[str]
+    bucket_sizes: Mapping[str, BucketSizes]
     capture: CapturePolicy
     warmup: int
     verify: Verify
     max_graphs: int
     partial: PartialPolicy
     metrics_ring: int
+    steps_per_replay: int
 
 
 def merged(config: StepConfig | None, options: Mapping[str, Any]) -> StepConfig:

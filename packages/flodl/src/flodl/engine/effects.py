@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from flodl.engine.outside import OWN_NAMES, Gone, outside_variables
+from flodl.engine.outside import OWN_NAMES, Gone, Reference, outside_of
 from flodl.graph.base import GraphBase
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
@@ -23,11 +23,20 @@ class SideEffects:
     Args:
         step_fn: The step function.
         model: The model.
+        device: Where tensors are written by replays.
+        hooks: More functions that are called during the step.
     """
 
-    def __init__(self, step_fn: Callable[..., Any], model: nn.Module) -> None:
-        self._step_fn = step_fn
+    def __init__(
+        self,
+        step_fn: Callable[..., Any],
+        model: nn.Module,
+        device: torch.device,
+        hooks: Iterable[Any] = (),
+    ) -> None:
+        self._device_type = device.type
         self._model = model
+        self._step_fn, self._hooks = step_fn, tuple(hooks)
         self._kept: dict[str, Tensor] = {}
         self._before = self._take(keep=True)
 
@@ -59,9 +68,12 @@ class SideEffects:
             entries = {} if isinstance(module, GraphBase) else _attributes(module)
             for key, value in {**entries, **module._buffers, **module._parameters}.items():  # noqa: SLF001 - rebinding shows there only
                 self._leaf(f"{owner}.{key}", value, leaves, seen, 0, keep=keep)
-        for label, _, _, value in outside_variables(self._step_fn, self._model):
+        for label, _, _, value in self._references():
             self._leaf(label, value, leaves, seen, 0, keep=keep)
         return leaves
+
+    def _references(self) -> list[Reference]:
+        return outside_of(self._step_fn, self._model, self._hooks).references
 
     def _leaf(
         self,
@@ -76,7 +88,7 @@ class SideEffects:
         if isinstance(value, _PLAIN):
             leaves[label] = (type(value).__name__, value)
         elif isinstance(value, Tensor):
-            on_gpu = value.device.type != "cpu"
+            on_gpu = value.device.type == self._device_type
             place = (id(value), _place(value))
             leaves[label] = ("gpu", *place) if on_gpu else ("cpu", *place, _version(value))
             if keep:

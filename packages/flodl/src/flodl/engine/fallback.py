@@ -34,6 +34,7 @@ class ReasonCode(StrEnum):
     HOOK_SIDE_EFFECT = "hook_side_effect"
     STREAM_MISMATCH = "stream_mismatch"
     OOM = "oom"
+    BATCH_SPLIT = "batch_split"
     RNG_GENERATOR = "rng_generator"
     VERIFY_MISMATCH = "verify_mismatch"
     TOO_MANY_SIGNATURES = "too_many_signatures"
@@ -49,6 +50,7 @@ _HINTS = {
     "side effect out of the step",
     ReasonCode.STREAM_MISMATCH: "do not keep outputs of earlier steps with their history",
     ReasonCode.OOM: "use a smaller batch",
+    ReasonCode.BATCH_SPLIT: "use a smaller batch",
     ReasonCode.RNG_GENERATOR: "draw random numbers on the model's device with its default "
     "generator",
     ReasonCode.VERIFY_MISMATCH: "look for state that the step keeps in Python, or for numbers "

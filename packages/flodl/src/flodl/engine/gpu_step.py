@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
 
-from flodl.core.errors import CaptureError, CaptureMismatchError, StaleGraphError
+from flodl.core.errors import StaleGraphError
 from flodl.data import Batch
-from flodl.device.gpu_graph import PoolHandle, RandomState, gpu_graph_pool_handle
-from flodl.device.memory import pool_bytes
-from flodl.engine.body import Metrics, StepBody, StepScope, number_recorded, optimizer_tensors
-from flodl.engine.buffers import StaticInputs, describe, key_of
-from flodl.engine.capture import Part, Place, Program, record, row_of, with_norm
+from flodl.device.gpu_graph import RandomState
+from flodl.engine.body import StepBody
+from flodl.engine.buffers import describe, key_of
+from flodl.engine.capture import (
+    SPLIT,
+    WHOLE,
+    Part,
+    Program,
+    with_norm,
+)
 from flodl.engine.config import CaptureConfig, StepConfig, TrainStepFn
-from flodl.engine.effects import SideEffects
-from flodl.engine.fallback import CaptureReason, Mode, ReasonCode, announce, reason_of
+from flodl.engine.eager_step import EagerStep
+from flodl.engine.fallback import CaptureReason, Mode, ReasonCode, reason_of
 from flodl.engine.guards import CapturedState
-from flodl.engine.inspection import StepInspector, numpy_random_state, python_random_watched
-from flodl.engine.output import LazyScalar, StepOutput
+from flodl.engine.output import StepOutput, reported
+from flodl.engine.rates import StepRates
+from flodl.engine.recorder import Recorder
+from flodl.engine.replay_check import ReplayCheck
+from flodl.engine.resident import RowBatch
 from flodl.engine.ring import MetricRing
-from flodl.engine.signatures import SampledClock, Signature
-from flodl.engine.verify import NamedTensor, Tolerance, check_replay
+from flodl.engine.side import SideStream
+from flodl.engine.signatures import Signature, Signatures
+from flodl.engine.timing import SampledClock
 from flodl.optim.capture import CaptureSupport
 
 _logger = logging.getLogger(__name__)
@@ -54,26 +62,31 @@ class GpuStep:
     ) -> None:
         self._body = body
         self._step_fn = step_fn
-        self._model = body.model
         self._config = config
-        self._support = support
         self._device = device
-        self._generators = generators
-        self._scope = StepScope()
-        self.ring = MetricRing(device, config.capture.metrics_ring)
-        self._side: torch.cuda.Stream | None = None
-        self._pool: PoolHandle | None = None
+        self._exchanges = config.reduce is not None
+        self._eager = EagerStep(body, step_fn, device, generators, exchanges=self._exchanges)
+        self._side = SideStream(device)
+        self._recorder = Recorder(body, config, self._eager, self._side, device, generators)
+        self._check = ReplayCheck(
+            body,
+            self._eager,
+            self._side,
+            device,
+            generators,
+            is_low_precision=config.amp is not None,
+        )
+        self._signatures = Signatures(body.model, config.capture, support, device)
+        self._clock = SampledClock()
+        self._random = RandomState(device, generators)
         self._state: CapturedState | None = None
-        self._signatures: dict[Hashable, Signature] = {}
-        self._main_rows = 0
-        self._outside: dict[int, Tensor] = {}
-        self._host_values: list[tuple[Tensor, int]] = []
+        body.split.let_go = self._drop_programs
+        self._last: Signature | None = None
+        self._shown: Program | None = None
+        self.ring = MetricRing(device, config.capture.metrics_ring)
         self.counts: dict[Mode, int] = {"captured": 0, "captured-fwd-bwd": 0, "eager": 0}
         self.captures = 0
         self.recaptures: list[str] = []
-        self._last: Signature | None = None
-        self._overflow_told = False
-        self._clock = SampledClock()
 
     @property
     def _capture(self) -> CaptureConfig:
@@ -92,149 +105,118 @@ class GpuStep:
 
     def signatures(self) -> list[Signature]:
         """Return what is known about each signature."""
-        return list(self._signatures.values())
+        return self._signatures.all()
 
     def pool_bytes(self) -> int:
         """Return the memory that recordings hold."""
-        return 0 if self._pool is None else pool_bytes(self._pool)
-
-    def __call__(self, batch: Batch, part: Part) -> StepOutput:
-        """Take one step."""
-        signature = self._last = self._signature(batch)
-        if self._body.static_gradients is not None:
-            self._body.repair_gradients()
-        if signature.mode == "eager":
-            return self._eager(batch, part)
-        program = signature.programs.get(part)
-        if program is not None:
-            program.inputs.fill(batch)
-            change = self._changed()
-            if change is None and self._body.state.is_lost():
-                change = "the shape of a graph's state"
-            if change is None and self._body.state.is_pinned():
-                return self._replay(signature, program)
-            if change is not None:
-                self._invalidate(change, signature)
-            return self._eager(batch, part, on_side=True)
-        if signature.warmup > 0:
-            signature.warmup -= 1
-            inspect = signature.warmup == 0
-            return self._eager(batch, part, on_side=True, inspect=signature if inspect else None)
-        return self._begin(signature, batch, part)
+        return self._recorder.pool_bytes()
 
     def replay_ms(self) -> float | None:
         """Return the time of a replay on the GPU, if there was one."""
         return self._clock.milliseconds()
+
+    def __call__(self, batch: Batch | RowBatch, part: Part) -> StepOutput:
+        """Take one step."""
+        signature = self._last = self._signature(batch)
+        if self._body.gradients is not None:
+            self._body.gradients.repair()
+        if signature.mode != "eager" and self._body.split.parts > 1:
+            self._stop_capturing(signature)
+        if signature.mode == "eager":
+            return self._eagerly(batch, part)
+        if part is WHOLE and self.ring.is_read_at_once and self._recorder.may_split(signature):
+            part = SPLIT
+        program = signature.programs.get(part)
+        if program is not None:
+            program.inputs.fill(batch)
+            if part is SPLIT and not self._is_check_due(signature):
+                return self._replay_split(signature, program, batch)
+            change = self._changed()
+            if change is None and self._body.state.is_pinned():
+                return self._replay(signature, program, batch)
+            if change is not None:
+                self._invalidate(change, signature)
+            return self._eagerly(batch, part, on_side=True)
+        if signature.warmup > 0:
+            signature.warmup -= 1
+            inspect = signature.warmup == 0
+            return self._eagerly(batch, part, on_side=True, inspect=signature if inspect else None)
+        return self._begin(signature, batch, part)
+
+    def may_take_together(self, batch: RowBatch) -> bool:
+        """Return whether one step of this kind is captured, so that several may be."""
+        if torch.cuda.current_device() != self._device.index:
+            return False
+        known = self._signatures.known((batch.source.key, self._body.model.training))
+        if known is None or known.mode != "captured" or WHOLE not in known.programs:
+            return False
+        return Part(True, True, steps=batch.count) not in known.refused
+
+    def take_together(
+        self, batch: RowBatch, rates: Sequence[float] | None, targets: Sequence[Tensor]
+    ) -> StepOutput | None:
+        """Take several steps by one replay; ``None`` when they must be taken one by one.
+
+        Args:
+            batch: The first of the batches, and how many.
+            rates: Learning rates of the steps, if a schedule gives them.
+            targets: The tensors that hold the groups' rates.
+        """
+        signature = self._last = self._signature(batch)
+        change = self._changed()
+        if change is not None or not self._body.state.is_pinned():
+            if change is not None:
+                self._invalidate(change, signature)
+            return None
+        part = Part(True, True, steps=batch.count)
+        program = signature.programs.get(part)
+        if program is None:
+            program = self._recorded(signature, batch, part, StepRates.of(rates, targets))
+            if program is None:
+                return None
+            signature.programs[part] = program
+            self.captures += 1
+            program.inputs.fill(batch)
+            program.set_rates(rates)
+            if self._capture.verify != "off" and not self._verified(signature, program):
+                return None
+        else:
+            program.inputs.fill(batch)
+            program.set_rates(rates)
+        program.graph.replay()
+        self.counts["captured"] += batch.count
+        if self._shown is not program or program.has_lost_gradients:
+            program.show()
+            self._shown = program
+        for row in program.row:
+            output = self._output(program.names, row)
+        return output
 
     def invalidate(self, reason: str) -> None:
         """Drop all recordings; each signature is recorded anew after one eager step."""
         self._drop_programs()
         self.recaptures.append(reason)
 
-    def flush_capture_state(self) -> None:
-        """Forget the recordings and their memory for good."""
-        self._drop_programs()
-        self._pool = None
+    def set_support(self, support: CaptureSupport) -> None:
+        """Take note of what a graph can do with the optimizer after its groups have changed."""
+        self._signatures.support = support
 
-    # signatures ------------------------------------------------------------------
-
-    def _signature(self, batch: Batch) -> Signature:
-        key = key_of(batch, training=self._model.training)
-        known = self._signatures.get(key)
+    def _signature(self, batch: Batch | RowBatch) -> Signature:
+        training = self._body.model.training
+        key: Hashable
+        if isinstance(batch, RowBatch):
+            key = (batch.source.key, training)
+        else:
+            key = key_of(batch, training=training)
+        known = self._signatures.known(key)
         if known is not None:
             return known
-        if len(self._signatures) >= 2 * self._capture.max_graphs:
-            return self._too_many(batch)
-        fresh = Signature(describe(batch), self._capture.warmup, "captured")
-        if self._capture.mode == "off":
-            fresh.mode = "eager"
-            fresh.reason = CaptureReason.of(ReasonCode.DISABLED, 'capture="off"')
-        elif sum(known.mode != "eager" for known in self._signatures.values()) >= (
-            self._capture.max_graphs
-        ):
-            return self._too_many(batch)
-        else:
-            self._plan(fresh, batch)
-        self._signatures[key] = fresh
-        return fresh
+        title = batch.source.title if isinstance(batch, RowBatch) else describe(batch)
+        return self._signatures.of(key, title, batch.size)
 
-    def _plan(self, fresh: Signature, batch: Batch) -> None:
-        is_partial = batch.size < self._main_rows
-        self._main_rows = max(self._main_rows, batch.size)
-        if is_partial and self._capture.partial == "eager":
-            fresh.mode = "eager"
-            fresh.reason = CaptureReason.of(
-                ReasonCode.DISABLED, f'a batch of {batch.size} rows, and partial="eager"'
-            )
-        elif is_partial and self._capture.partial == "auto":
-            fresh.warmup = 1
-        reason = self._blocked_beforehand()
-        if reason is not None and fresh.mode != "eager":
-            self._descend(fresh, reason)
-
-    def _blocked_beforehand(self) -> CaptureReason | None:
-        for name, module in self._model.named_modules():
-            why = getattr(module, "flodl_dynamic", None)
-            if why:
-                return CaptureReason.of(
-                    ReasonCode.DATA_DEPENDENT_NODE,
-                    f"module {name!r} ({type(module).__name__}) is dynamic: {why}",
-                )
-            report = getattr(module, "capture_report", None)
-            found = report() if callable(report) else None
-            if found is not None and not found.ok:
-                return CaptureReason.of(
-                    ReasonCode.DATA_DEPENDENT_NODE, "; ".join(map(str, found.blockers))
-                )
-        if any(p.device != self._device for p in self._model.parameters()):
-            return CaptureReason.of(
-                ReasonCode.CUDA_ERROR, f"not all parameters are on {self._device}"
-            )
-        if not self._support.is_capturable:
-            return CaptureReason.of(
-                ReasonCode.OPTIMIZER_NOT_CAPTURABLE,
-                self._support.reason,
-                hint=self._support.hint,
-                in_update=True,
-            )
-        return None
-
-    def _too_many(self, batch: Batch) -> Signature:
-        reason = CaptureReason.of(
-            ReasonCode.TOO_MANY_SIGNATURES,
-            f"a batch of another shape ({describe(batch)}) after {len(self._signatures)} others, "
-            f"max_graphs={self._capture.max_graphs}",
-        )
-        if self._capture.mode == "require":
-            raise CaptureError(reason.code, reason.message, hint=reason.hint)
-        if not self._overflow_told:
-            self._overflow_told = True
-            announce("eager", reason)
-        return Signature(describe(batch), 0, "eager", reason)
-
-    def _descend(self, signature: Signature, reason: CaptureReason) -> None:
-        """Go to the next lower mode that the reason leaves open, and say so.
-
-        Raises:
-            CaptureError: Capture is required.
-        """
-        if self._capture.mode == "require":
-            kind = (
-                CaptureMismatchError if reason.code is ReasonCode.VERIFY_MISMATCH else CaptureError
-            )
-            raise kind(reason.code, reason.message, reason.location, hint=reason.hint or None)
-        keeps_half = reason.in_update or reason.code in (ReasonCode.OOM, ReasonCode.CUDA_ERROR)
-        half_open = signature.mode == "captured" and keeps_half
-        signature.mode = "captured-fwd-bwd" if half_open else "eager"
-        signature.reason = reason
-        signature.programs.clear()
-        announce(signature.mode, reason)
-
-    # eager -----------------------------------------------------------------------
-
-    def _eager(
+    def _eagerly(
         self,
-        batch: Batch,
+        batch: Batch | RowBatch,
         part: Part,
         *,
         on_side: bool = False,
@@ -242,282 +224,184 @@ class GpuStep:
     ) -> StepOutput:
         self.counts["eager"] += 1
         self._shown = None
-        batch = batch.to(self._device, non_blocking=True)
-        with self._side_stream() if on_side else _nothing():
+        given = batch.read() if isinstance(batch, RowBatch) else batch
+        moved = given.to(self._device, non_blocking=True)
+        if not on_side:
+            return self._output(*self._eager.take(moved, part))
+        with self._side.entered():
             if inspect is None:
-                loss, norm, metrics = self._run(batch, part)
+                values = self._eager.take(moved, part)
             else:
-                loss, norm, metrics = self._inspected(inspect, batch, part)
-            names, row = row_of(loss, norm, [(n, self._on_device(v)) for n, v in metrics])
-        return self._output(names, row)
-
-    def _on_device(self, value: Tensor | float) -> Tensor:
-        if isinstance(value, Tensor):
-            return value.to(self._device, non_blocking=True)
-        return torch.full((), value, dtype=torch.float32, device=self._device)
-
-    def _run(self, batch: Batch, part: Part) -> tuple[Tensor, Tensor | None, Metrics]:
-        with self._scope.active():
-            loss, returned = self._body.forward_backward(batch, starts_window=part.starts)
-        metrics = self._scope.take(returned)
-        norm = self._body.update() if part.ends else None
-        return loss, norm, metrics
-
-    def _inspected(
-        self, signature: Signature, batch: Batch, part: Part
-    ) -> tuple[Tensor, Tensor | None, Metrics]:
-        """Take a step while looking for what a graph could not repeat."""
-        if self._is_compiled():
-            return self._run(batch, part)
-        inspector = StepInspector(self._device, self._generators)
-        effects = SideEffects(self._step_fn, self._model)
-        numpy_state = numpy_random_state()
-        before = numpy_state()
-        with inspector, python_random_watched(inspector.reasons), self._scope.active():
-            loss, returned = self._body.forward_backward(batch, starts_window=part.starts)
-        if numpy_state() != before:
-            inspector.reasons.append(
-                CaptureReason.of(
-                    ReasonCode.BAKED_SCALAR,
-                    "NumPy's global random generator was used during the step",
-                    hint="draw random numbers with torch on the model's device",
+                borrowed = given is batch and moved[0] is given[0]
+                values = self._eager.inspect(
+                    moved, part, lambda found: self._refuse(inspect, found), borrowed=borrowed
                 )
-            )
-        metrics = self._scope.take(returned)
-        changed = effects.found(inspector.read)
-        if changed is not None:
-            message = f"the step changes {changed}"
-            inspector.reasons.append(CaptureReason.of(ReasonCode.HOOK_SIDE_EFFECT, message))
-        numbers = [name for name, value in metrics if not isinstance(value, Tensor)]
-        inspector.reasons += [number_recorded(name) for name in numbers]
-        inspector.in_update = True
-        norm = None
-        if part.ends:
-            # a scaler asks the host as long as the optimizer has no state, and only then
-            with inspector if self._body.has_optimizer_state() else _nothing():
-                norm = self._body.update()
-        self._outside.update(inspector.written)
-        self._host_values = inspector.host_values
-        if inspector.reasons:
-            self._descend(signature, min(inspector.reasons, key=lambda r: r.in_update))
-        return loss, norm, metrics
+        return self._output(*values)
 
-    def _is_compiled(self) -> bool:
-        """Return whether code of torch.compile runs, which does not work while looking on."""
-        return self._body.is_compiled or any(
-            getattr(module, "_compiled_call_impl", None) is not None
-            or type(module).__name__ == "OptimizedModule"
-            for module in self._model.modules()
-        )
+    def _refuse(self, signature: Signature, reasons: list[CaptureReason]) -> None:
+        self._signatures.descend(signature, min(reasons, key=lambda reason: reason.in_update))
+
+    def _stop_capturing(self, signature: Signature) -> None:
+        """Stay eager: a graph would hold the memory of a whole batch, which there is not."""
+        message = f"memory ran out, and batches are taken in {self._body.split.parts} parts"
+        self._signatures.descend(signature, CaptureReason.of(ReasonCode.BATCH_SPLIT, message))
 
     def _output(self, names: tuple[str, ...], row: Tensor) -> StepOutput:
-        chunk, place = self.ring.put(row, names)
-        loss, index = LazyScalar(chunk, place, 0), self.ring.taken - 1
-        if len(names) == 1:
-            return StepOutput(loss, index)
-        norm = LazyScalar(chunk, place, 1) if "grad_norm" in names else None
-        metrics = {
-            name.removeprefix("metric:"): LazyScalar(chunk, place, column)
-            for column, name in enumerate(names)
-            if name.startswith("metric:")
-        }
-        return StepOutput(loss, index, norm, metrics)
+        return reported(self.ring, names, row)
 
     # capture ---------------------------------------------------------------------
 
-    def _begin(self, signature: Signature, batch: Batch, part: Part) -> StepOutput:
+    def _begin(self, signature: Signature, batch: Batch | RowBatch, part: Part) -> StepOutput:
         """Record the step for this batch and take it by the first replay."""
         body = self._body
-        if not body.has_optimizer_state() or self._waits_for_window(part):
-            return self._eager(batch, part, on_side=True)
-        if self._config.accumulate > 1 and body.static_gradients is None:
-            body.pin_gradients()
-        program = self._record(signature, batch, part)
+        if not body.has_optimizer_state() or self._recorder.waits_for_window(part):
+            return self._eagerly(batch, part, on_side=True)
+        if not body.state.is_settled() and not signature.has_waited:
+            signature.has_waited = True  # once: some state is never kept
+            return self._eagerly(batch, part, on_side=True)
+        signature.has_waited = False
+        program = self._recorded(signature, batch, part)
         if program is None:
             if signature.mode == "captured-fwd-bwd":
                 return self._begin(signature, batch, part)
-            return self._eager(batch, part)
+            return self._eagerly(batch, part)
         signature.programs[part] = program
         self.captures += 1
         if self._capture.verify != "off" and not self._verified(signature, program):
-            return self._eager(batch, part)
-        return self._replay(signature, program)
+            return self._eagerly(batch, part)
+        return self._replay(signature, program, batch)
 
-    def _waits_for_window(self, part: Part) -> bool:
-        """Return whether gradients must first be seen by a whole eager window."""
-        return (
-            self._config.accumulate > 1
-            and self._body.static_gradients is None
-            and not (part.starts and any(p.grad is not None for p in self._body.parameters))
-        )
-
-    def _record(self, signature: Signature, batch: Batch, part: Part) -> Program | None:
-        body = self._body
-        if self._pool is None:
-            self._pool = gpu_graph_pool_handle()
-        known = next(iter(signature.programs.values()), None)
+    def _recorded(
+        self,
+        signature: Signature,
+        batch: Batch | RowBatch,
+        part: Part,
+        rates: StepRates | None = None,
+    ) -> Program | None:
+        """Return a new recording; ``None`` once the signature has gone to a lower mode."""
         try:
-            inputs = known.inputs if known else StaticInputs(batch, self._device)
-            inputs.fill(batch)
-            if not body.state.is_pinned():
-                body.state.pin()
-            if body.static_gradients is None:
-                for parameter in body.parameters:
-                    parameter.grad = None
-            program = record(
-                body,
-                self._scope,
-                inputs,
-                part,
-                with_update=part.ends and signature.mode == "captured",
-                place=Place(self._pool, self._stream(), self._generators),
-            )
+            program = self._recorder.record(signature, batch, part, rates)
         except Exception as error:  # noqa: BLE001 - any failure means: take the step eagerly
             reason = reason_of(error)
             del error
-            self._scope.take({})
+            self._eager.scope.take({})
             self._recover()
-            self._descend(signature, reason)
+            if part.is_optional:
+                signature.refused.add(part)
+                _logger.info("capture: going on without %s: %s", part, reason)
+            else:
+                self._signatures.descend(signature, reason)
             return None
+        recorded = [p for known in self.signatures() for p in known.programs.values()]
         self._state = CapturedState(
             self._step_fn,
-            self._model,
-            body.optimizer,
-            body.scaler,
-            watches_groups=self._support.is_capturable,
-            observed=[
-                item
-                for known in self._signatures.values()
-                for recorded in [*known.programs.values(), program]
-                for item in recorded.observed
-            ],
+            self._body.model,
+            self._body.optimizer,
+            self._body.scaler,
+            watches_groups=self._signatures.support.is_capturable,
+            observed=[item for known in [*recorded, program] for item in known.observed],
         )
         return program
 
     def _recover(self) -> None:
         self._drop_programs()
-        self._pool = None
         self._body.abandon()
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()
 
-    def _replay(self, signature: Signature, program: Program) -> StepOutput:
+    def _replay(
+        self,
+        signature: Signature,
+        program: Program,
+        batch: Batch | RowBatch,
+        *,
+        is_launched: bool = False,
+    ) -> StepOutput:
         signature.replays += 1
         signature.replays_since_change += 1
         if signature.replays_since_change > _MOST_CHANGES_IN_A_ROW:
             signature.changes_in_a_row = 0
-        every = self._capture.verify
-        due = isinstance(every, int) and signature.replays % every == 0
+        due = not is_launched and self._is_check_due(signature, now=0)
         if due and not self._verified(signature, program):
-            return self._eager(program.inputs.batch, program.part)
+            return self._eagerly(batch, program.part)
         self.counts[signature.mode] += 1
-        self._clock.start()
-        program.graph.replay()
-        self._clock.stop()
-        if self._shown is not program:
+        if not is_launched:
+            self._clock.start()
+            program.graph.replay()
+            self._clock.stop()
+        if self._shown is not program or program.has_lost_gradients:
             program.show()
             self._shown = program
         if program.has_update or not program.part.ends:
             return self._output(program.names, program.row)
+        if self._exchanges:
+            self._body.exchange()
+        update = program.update
+        if update is not None and program.part is SPLIT and update.row is program.row:
+            output = self._output(program.names, program.row)
+            self.ring.let_read_early()
+            update.graph.replay()
+            return output
+        if update is not None:
+            update.graph.replay()
+            return self._output(update.names, update.row)
         norm = self._body.update()
         if norm is None:
             return self._output(program.names, program.row)
         return self._output(*with_norm(program.names, program.row, norm))
 
-    _shown: Program | None = None
+    def _is_check_due(self, signature: Signature, *, now: int = 1) -> bool:
+        every = self._capture.verify
+        return isinstance(every, int) and (signature.replays + now) % every == 0
+
+    def _replay_split(
+        self, signature: Signature, program: Program, batch: Batch | RowBatch
+    ) -> StepOutput:
+        """Replay forward and backward, look for changes meanwhile, and then replay the update.
+
+        Where the host waits for each loss, the GPU is idle until the next replay: what can be
+        done after the launch costs nothing then. A change that is found is too late for forward
+        and backward, which are undone.
+        """
+        if program.uses_random is not False:
+            self._random.save()
+        program.graph.replay()
+        if program.uses_random is None:
+            program.uses_random = self._random.has_moved()
+        change = self._changed()
+        if change is None and self._body.state.is_pinned():
+            return self._replay(signature, program, batch, is_launched=True)
+        program.undo()
+        if program.uses_random:
+            self._random.restore()
+        if change is not None:
+            self._invalidate(change, signature)
+        return self._eagerly(batch, program.part, on_side=True)
 
     def _verified(self, signature: Signature, program: Program) -> bool:
-        """Compare replays with eager steps; afterwards the first replay is what has happened."""
-        tensors = self._changing()
-        needed = 3 * sum(tensor.nbytes for _, tensor in tensors)
-        free = torch.cuda.mem_get_info(self._device)[0]
-        if needed > free / 4:
-            _logger.info(
-                "capture: the first replay of %s is not compared with an eager step: that takes "
-                "%d bytes and %d are free",
-                signature.title,
-                needed,
-                free,
-            )
-            return True
-
-        def replayed() -> list[NamedTensor]:
-            program.graph.replay()
-            program.show()
-            return self._computed(program, program.loss)
-
-        def eagerly() -> list[NamedTensor]:
-            with self._side_stream(), self._scope.active():
-                loss, returned = self._body.forward_backward(
-                    program.inputs.batch, starts_window=program.part.starts
-                )
-                self._scope.take(returned)
-                if program.has_update:
-                    self._body.update()
-            return self._computed(program, loss)
-
-        random = RandomState(self._device, self._generators)
-        found = check_replay(replayed, eagerly, tensors, random, self._tolerance())
-        torch.cuda.empty_cache()
+        """Compare replays with eager steps; afterwards nothing has happened."""
+        mismatch = self._check(program, signature.title)
         self._shown = None
-        if found is None:
+        if mismatch is None:
             return True
         self._recover()
-        self._descend(signature, CaptureReason.of(ReasonCode.VERIFY_MISMATCH, str(found)))
-        return False
-
-    @staticmethod
-    def _computed(program: Program, loss: Tensor) -> list[NamedTensor]:
-        """Return the loss, and gradients where these are what a replay is for."""
-        gradients = [] if program.has_update else program.gradients
-        return [("the loss", loss)] + [
-            (f"gradient {number}", p.grad)
-            for number, (p, _) in enumerate(gradients)
-            if p.grad is not None
-        ]
-
-    def _tolerance(self) -> Tolerance:
-        low = self._config.amp is not None or torch.backends.cuda.matmul.allow_tf32
-        low = low or any(
-            p.dtype in (torch.float16, torch.bfloat16) for p in self._model.parameters()
+        self._signatures.descend(
+            signature, CaptureReason.of(ReasonCode.VERIFY_MISMATCH, str(mismatch))
         )
-        return Tolerance.of(is_low_precision=low)
-
-    def _changing(self) -> list[NamedTensor]:
-        """Return everything that a step may change, once each."""
-        named: list[NamedTensor] = [
-            *self._model.named_parameters(),
-            *self._model.named_buffers(),
-        ]
-        scaler = self._body.scaler
-        others = {
-            "optimizer state": optimizer_tensors(self._body.optimizer),
-            "gradient sum": [t for _, t in self._body.static_gradients or ()],
-            "state cell": self._body.state.tensors(),
-            "gradient scale": [
-                value
-                for value in ({} if scaler is None else vars(scaler)).values()
-                if isinstance(value, Tensor)
-            ],
-            "tensor from outside the model": list(self._outside.values()),
-        }
-        for title, tensors in others.items():
-            named += [(f"{title} {number}", t) for number, t in enumerate(tensors)]
-        unique: dict[int, NamedTensor] = {}
-        for name, tensor in named:
-            if tensor.device == self._device and tensor.numel():
-                unique.setdefault(tensor.data_ptr(), (name, tensor))
-        return list(unique.values())
+        return False
 
     # changes ---------------------------------------------------------------------
 
     def _changed(self) -> str | None:
         if self._state is None:
             return None
-        for tensor, version in self._host_values:
+        for tensor, version in self._eager.host_values:
             if tensor._version != version:  # noqa: SLF001 - torch has no public name for it
                 return "a tensor on the host that takes part in the step"
-        return self._state.changed()
+        change = self._state.changed()
+        if change is None and self._body.state.is_lost():
+            return "the shape of a graph's state"
+        return change
 
     def _invalidate(self, change: str, signature: Signature) -> None:
         if self._capture.mode == "require":
@@ -533,34 +417,17 @@ class GpuStep:
         self.recaptures.append(change)
         if changes >= _MOST_CHANGES_IN_A_ROW:
             message = f"{change} changes between the steps"
-            self._descend(signature, CaptureReason.of(ReasonCode.BAKED_SCALAR, message))
+            self._signatures.descend(signature, CaptureReason.of(ReasonCode.BAKED_SCALAR, message))
         else:
             _logger.info("capture: recording the step anew: %s changed", change)
 
     def _drop_programs(self) -> None:
-        for signature in self._signatures.values():
+        for signature in self.signatures():
             if signature.programs:
                 signature.programs.clear()
                 signature.warmup = 1
         self._state = None
         self._body.state.unpin()
-
-    # streams ---------------------------------------------------------------------
-
-    def _stream(self) -> torch.cuda.Stream:
-        if self._side is None:
-            self._side = torch.cuda.Stream(self._device)
-        return self._side
-
-    @contextmanager
-    def _side_stream(self) -> Iterator[None]:
-        side, current = self._stream(), torch.cuda.current_stream(self._device)
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
-            yield
-        current.wait_stream(side)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
+        # torch refuses a pool whose graphs are all gone while tensors of it live on, such as the
+        # gradients of parameters that were replaced
+        self._recorder.forget_pool()

@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
 
 from flodl.engine.observation import Observation
 from flodl.engine.outside import (
     MODULE_DICTS,
     OWN_NAMES,
-    Gone,
-    current,
+    EveryName,
     outside_modules,
-    outside_variables,
+    outside_of,
+    user_classes,
 )
+from flodl.engine.switches import torch_settings
+from flodl.engine.watch import Watch, watch_inside, watch_references
 from flodl.graph.base import GraphBase
 
-MOST_ENTRIES = 64
+_GLOBAL_HOOKS = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+)
+_backward_hooks = attrgetter("_backward_hooks")
+_gradient_hooks = attrgetter("_post_accumulate_grad_hooks")
+_requires_grad = attrgetter("requires_grad")
 
 
 class CapturedState:
     """Remembers what a capture took for granted; :meth:`changed` compares in microseconds.
 
     Parameters and buffers by place, ``requires_grad``, attributes and hooks of modules, settings
-    of the optimizer's groups, and the variables that the step function and the modules' own code
-    take from outside.
+    and state of the optimizer, switches of torch, and the variables that the step function and
+    the modules' own code take from outside.
 
     Args:
         step_fn: The step function.
         model: The model.
         optimizer: The optimizer; its learning rates are tensors.
         scaler: The gradient scaler, if there is one.
-        watches_groups: Whether the optimizer's settings are part of a capture.
+        watches_groups: Whether the optimizer's step is part of a capture.
         observed: Attributes that the step itself sets anew, for others to look at.
     """
 
@@ -49,174 +61,129 @@ class CapturedState:
         watches_groups: bool,
         observed: Sequence[Observation] = (),
     ) -> None:
-        modules = [*model.modules(), *outside_modules(step_fn)]
+        outside = outside_of(step_fn, model, optimizer_hooks(optimizer))
+        modules = list(dict.fromkeys([*model.modules(), *outside_modules(outside.references)]))
         self._names = {id(module): name for name, module in model.named_modules()}
-        self._graphs = [module for module in modules if isinstance(module, GraphBase)]
-        free = {(id(item.holder), item.key) for item in observed}
-        self._attributes: list[_Attributes] = []
-        self._holders: list[Any] = []
-        self._labels: list[str] = []
+        self._free = {(id(item.holder), item.key) for item in observed}
+        self._watch = Watch()
+        self._empty: list[dict[Any, Any]] = []
+        self._empty_titles: list[str] = []
+        self._watch_modules(modules, outside.names)
+        self._watch_optimizer(optimizer, groups=watches_groups)
+        if scaler is not None:
+            keys = [key for key in vars(scaler) if key != "_per_optimizer_states"]
+            self._watch.entries("the gradient scaler", vars(scaler), keys)
+        self._watch.equal("a switch of torch", torch_settings)
+        watch_references(self._watch, outside.references, outside.names)
+        self._watch.begin()
+        self._watch_tensors(modules)
+
+    def _watch_modules(self, modules: Sequence[nn.Module], names: frozenset[str]) -> None:
+        watch, seen = self._watch, set[int]()
         for module in modules:
             title, own = self._title(module), vars(module)
             if not isinstance(module, GraphBase):
-                keys = [key for key in own if key not in OWN_NAMES and (id(own), key) not in free]
-                self._attributes.append(_Attributes(f"an attribute of {title}", own, keys))
+                keys = [k for k in own if k not in OWN_NAMES and (id(own), k) not in self._free]
+                watch.entries(f"an attribute of {title}", own, keys)
+                for key in keys:
+                    watch_inside(watch, f"{key!r} of {title}", own[key], EveryName(), seen, 1)
             for name in MODULE_DICTS:
-                label, held = f"{name.strip('_')} of {title}", own[name]
-                if any((id(held), key) in free for key in held):
-                    keys = [key for key in held if (id(held), key) not in free]
-                    self._attributes.append(_Attributes(label, held, keys))
-                else:
-                    self._holders.append(held)
-                    self._labels.append(label)
-        groups = optimizer.param_groups if watches_groups else []
-        self._holders += groups
-        self._labels += [f"a setting of the optimizer's group {i}" for i in range(len(groups))]
-        self._optimizer = optimizer
-        self._outside = [
-            (label, holder, key)
-            for label, holder, key, _ in outside_variables(step_fn, model)
-            if not isinstance(holder, nn.Module)
-        ]
-        if scaler is not None:
-            self._outside += [
-                (f"{key} of the gradient scaler", vars(scaler), key)
-                for key in vars(scaler)
-                if key != "_per_optimizer_states"
-            ]
-        self._containers = list(_containers(outside_variables(step_fn, model)))
+                self._watch_dict(f"{name.strip('_')} of {title}", own[name])
+        for kind in dict.fromkeys(type(module) for module in modules):
+            title = f"the class {kind.__name__}"
+            watch.values(title, partial(_forward_of, kind))
+            for base in user_classes(kind):
+                watch_inside(watch, f"the class {base.__name__}", base, names, seen, 1)
+        if modules:
+            watch.values(
+                "the class of a module", lambda: tuple([module.__class__ for module in modules])
+            )
+        for name in _GLOBAL_HOOKS:
+            self._watch_dict("hooks of all modules", getattr(torch_module, name))
+        graphs = [module for module in modules if isinstance(module, GraphBase)]
+        if graphs:
+            watch.equal("a graph", lambda: [x for g in graphs for x in (g.version, g.training)])
+
+    def _watch_dict(self, title: str, held: dict[Any, Any]) -> None:
+        keys = [key for key in held if (id(held), key) not in self._free]
+        if not held:
+            self._empty.append(held)
+            self._empty_titles.append(title)
+        elif len(keys) < len(held) and all(isinstance(key, str) for key in keys):
+            self._watch.entries(title, held, keys)
+        else:
+            self._watch.all_of(title, held)
+
+    def _watch_optimizer(self, optimizer: torch.optim.Optimizer, *, groups: bool) -> None:
+        watch = self._watch
+        watch.values("the optimizer's groups", lambda: (optimizer.param_groups,))
+        watch.items("the optimizer's groups", optimizer.param_groups)
+        for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+            self._watch_dict("hooks of the optimizer", getattr(optimizer, name))
+        for index, group in enumerate(optimizer.param_groups):
+            watch.items(f"parameters of the optimizer's group {index}", group["params"])
+            if groups:
+                watch.all_of(f"a setting of the optimizer's group {index}", group)
+        if groups:
+            state = optimizer.state
+            watch.values("the optimizer's state", lambda: (optimizer.state,))
+            for values in state.values():
+                watch.all_of("the optimizer's state", values)
+
+    def _watch_tensors(self, modules: Iterable[nn.Module]) -> None:
         tensors = [t for m in modules for t in (*m.parameters(False), *m.buffers(False))]
-        self._tensors = tensors
-        self._pointers = [tensor.data_ptr for tensor in tensors]
-        self._read = [(item.get, item.holder) for item in self._attributes]
-        self._saved_attributes = self._attribute_values()
-        self._saved_holders = [dict(holder) for holder in self._holders]
-        self._saved_outside = self._values()
-        self._saved_containers = [_copied(value) for _, value in self._containers]
-        self._saved_pointers = self._places()
-        self._saved_grad = [tensor.requires_grad for tensor in tensors]
-        self._saved_graphs = self._graph_state()
-        self._saved_hooks = [hooks and dict(hooks) for hooks in self._tensor_hooks()]
-        self._groups = len(optimizer.param_groups)
+        self._tensors = list({id(tensor): tensor for tensor in tensors}.values())
+        # a graph may be launched before a change is found: what it reads must still be there
+        self._storages = [tensor.untyped_storage() for tensor in self._tensors]
+        self._saved_tensors = self._tensor_state()
+        self._saved_hooks = [dict(hooks) if hooks else None for hooks in self._hooks()]
 
     def _title(self, module: nn.Module) -> str:
         name = self._names.get(id(module))
         kind = type(module).__name__
         return f"module {name!r} ({kind})" if name else f"the module {kind}"
 
-    def _values(self) -> list[Any]:
-        return [current(holder, key) for _, holder, key in self._outside]
-
-    def _places(self) -> list[int]:
-        return [pointer() for pointer in self._pointers]
-
-    def _graph_state(self) -> list[tuple[int, bool]]:
-        return [(graph.version, graph.training) for graph in self._graphs]
-
-    def _attribute_values(self) -> list[Any]:
-        return [(len(holder), get(holder)) for get, holder in self._read]
-
-    def _tensor_hooks(self) -> list[Any]:
+    def _tensor_state(self) -> list[list[Any]]:
         tensors = self._tensors
-        hooks: list[Any] = [t._backward_hooks for t in tensors]  # noqa: SLF001 - no public question
-        return hooks + [t._post_accumulate_grad_hooks for t in tensors]  # noqa: SLF001 - as above
+        return [
+            list(map(Tensor.data_ptr, tensors)),
+            list(map(Tensor.stride, tensors)),
+            list(map(_requires_grad, tensors)),
+        ]
+
+    def _hooks(self) -> list[Any]:
+        tensors = self._tensors
+        return [*map(_backward_hooks, tensors), *map(_gradient_hooks, tensors)]
 
     def changed(self) -> str | None:
         """Return what was changed since the capture, or ``None``."""
-        try:
-            same = (
-                self._attribute_values() == self._saved_attributes
-                and self._holders == self._saved_holders
-                and len(self._optimizer.param_groups) == self._groups
-                and self._values() == self._saved_outside
-                and [value for _, value in self._containers] == self._saved_containers
+        change = self._watch.changed()
+        if change is not None:
+            return change
+        if any(self._empty):
+            return next(
+                f"{title}: one was added"
+                for title, held in zip(self._empty_titles, self._empty, strict=True)
+                if held
             )
-        except (RuntimeError, ValueError, TypeError, KeyError):
-            same = False  # what cannot be compared was replaced
-        if not same:
-            return self._describe()
-        if self._places() != self._saved_pointers:
+        state = self._tensor_state()
+        if state != self._saved_tensors:
+            if state[2] != self._saved_tensors[2]:
+                return "a parameter was frozen or thawed"
             return "a parameter or buffer has other memory"
-        if [tensor.requires_grad for tensor in self._tensors] != self._saved_grad:
-            return "a parameter was frozen or thawed"
-        if self._graph_state() != self._saved_graphs:
-            return "a graph was changed"
-        if self._tensor_hooks() != self._saved_hooks:
+        if [hooks or None for hooks in self._hooks()] != self._saved_hooks:
             return "a hook was added to a parameter or removed from it"
         return None
 
-    def _describe(self) -> str:
-        for item, (count, saved_values) in zip(
-            self._attributes, self._saved_attributes, strict=True
-        ):
-            values = [item.holder.get(key, Gone) for key in item.keys]
-            for key, now, was in zip(item.keys, values, item.listed(saved_values), strict=True):
-                if not _equal(now, was):
-                    return f"{item.label}: {key}"
-            if len(item.holder) != count:
-                return f"{item.label}: one was added"
-        for label, holder, saved in zip(
-            self._labels, self._holders, self._saved_holders, strict=True
-        ):
-            for key in holder.keys() | saved.keys():
-                if not _equal(holder.get(key, Gone), saved.get(key, Gone)):
-                    return f"{label}: {key}"
-        for (label, _, _), now, saved in zip(
-            self._outside, self._values(), self._saved_outside, strict=True
-        ):
-            if not _equal(now, saved):
-                return label
-        for (label, now), saved in zip(self._containers, self._saved_containers, strict=True):
-            if not _equal(now, saved):
-                return f"the contents of {label}"
-        return "the optimizer's groups"
+
+def _forward_of(kind: type[nn.Module]) -> tuple[Any, ...]:
+    return (kind.forward,)
 
 
-class _Attributes:
-    """Some entries of one module's dictionary, read all at once.
-
-    Args:
-        label: What they are, for messages.
-        holder: The dictionary.
-        keys: The entries.
-    """
-
-    def __init__(self, label: str, holder: dict[str, Any], keys: list[str]) -> None:
-        self.label = label
-        self.holder = holder
-        self.keys = keys
-        self.get: Callable[[dict[str, Any]], Any] = itemgetter(*keys) if keys else len
-
-    def listed(self, values: Any) -> list[Any]:
-        """Return what ``get`` gave, one item for each key."""
-        if len(self.keys) > 1:
-            return list(values)
-        return [values] if self.keys else []
-
-
-def _containers(found: list[tuple[str, Any, Any, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield the small dictionaries and lists among the variables, objects as their attributes."""
-    for label, _, _, value in found:
-        foreign = type(value).__module__.split(".")[0] in ("torch", "flodl")
-        inside = value if foreign or isinstance(value, dict | list) else _vars(value)
-        if isinstance(inside, dict | list) and len(inside) <= MOST_ENTRIES:
-            yield label, inside
-
-
-def _vars(value: Any) -> Any:
-    return None if isinstance(value, nn.Module) else getattr(value, "__dict__", None)
-
-
-def _copied(value: Any) -> Any:
-    return dict(value) if isinstance(value, dict) else list(value)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    if isinstance(one, Tensor) or isinstance(other, Tensor):
-        return False
-    try:
-        return bool(one == other)
-    except (RuntimeError, ValueError, TypeError):
-        return False
+def optimizer_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
+    """Return the functions that are called around the optimizer's step."""
+    return [
+        hook
+        for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+        for hook in getattr(optimizer, name).values()
+    ]

@@ -76,7 +76,7 @@ class StepInspector(TorchDispatchMode):
 
     def _note_outside(self, func: Any, args: tuple[Any, ...], tensors: list[Tensor]) -> None:
         for tensor in tensors:
-            address = _address(tensor)
+            address = storage_address(tensor)
             if address in self._made:
                 continue
             self.read.add(address)
@@ -87,11 +87,11 @@ class StepInspector(TorchDispatchMode):
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue
             for leaf in tree_iter(value):
-                if isinstance(leaf, Tensor) and _address(leaf) not in self._made:
-                    self.written[_address(leaf)] = leaf.detach()
+                if isinstance(leaf, Tensor) and storage_address(leaf) not in self._made:
+                    self.written[storage_address(leaf)] = leaf.detach()
 
     def _note_made(self, tensor: Tensor) -> None:
-        address = _address(tensor)
+        address = storage_address(tensor)
         if address and address not in self.read and address not in self.written:
             self._made.add(address)
 
@@ -184,7 +184,8 @@ def numpy_random_state() -> Callable[[], Any]:
     return state
 
 
-def _address(tensor: Tensor) -> int:
+def storage_address(tensor: Tensor) -> int:
+    """Return where the memory behind a tensor begins, 0 when it has none."""
     try:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):  # sparse and functional tensors have none

@@ -10,10 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flodl.core.errors import NonFiniteError
-from flodl.data import Batch, DataLoader
+from flodl.data import Batch
 from flodl.engine.config import NonFinitePolicy
+from flodl.engine.feeding import Feeder
+from flodl.engine.nonfinite import NON_FINITE_HINT
+from flodl.engine.resident import RowBatch
 from flodl.engine.ring import StepRecord
 from flodl.engine.step import TrainStep
+
+LossFn = Callable[[float, int], None]
 
 _logger = logging.getLogger(__name__)
 
@@ -37,12 +42,15 @@ class LossMeter:
     Args:
         epoch: Number of the epoch, for messages.
         policy: What a loss that is not finite does.
+        on_loss: Told each loss and its samples as it arrives.
     """
 
-    def __init__(self, epoch: int, policy: NonFinitePolicy) -> None:
+    def __init__(self, epoch: int, policy: NonFinitePolicy, on_loss: LossFn | None = None) -> None:
         self._epoch = epoch
+        self._on_loss = on_loss
         self._policy = policy
         self._sum = 0.0
+        self._skipped = 0
         self._warned = False
         self._expected: deque[int] = deque()
         self._read = 0
@@ -62,52 +70,68 @@ class LossMeter:
             NonFiniteError: The loss is not finite and the policy is ``"raise"``.
         """
         self._read += 1
-        self._sum += record.values[0] * self._expected.popleft()
+        loss, samples = record.values[0], self._expected.popleft()
+        if self._on_loss is not None:
+            self._on_loss(loss, samples)
+        if self._policy == "skip" and not math.isfinite(loss):
+            self._skipped += samples
+            self._warn("skipping such steps")
+            return
+        self._sum += loss * samples
         self._check(self._sum)
 
     def mean(self) -> float:
-        """Return the mean over samples, NaN when there were none."""
-        return self._sum / self.samples if self.samples else math.nan
+        """Return the mean over samples, those of skipped steps apart; NaN when there were none."""
+        counted = self.samples - self._skipped
+        return self._sum / counted if counted else math.nan
 
     def _check(self, total: float) -> None:
         if math.isfinite(total):
             return
-        message = (
+        if self._policy == "raise":
+            raise NonFiniteError(self._message(), hint=NON_FINITE_HINT)
+        self._warn("going on")
+
+    def _warn(self, what: str) -> None:
+        if not self._warned:
+            self._warned = True
+            _logger.warning(
+                "%s; %s because on_nonfinite is %r", self._message(), what, self._policy
+            )
+
+    def _message(self) -> str:
+        return (
             f"the training loss became NaN or infinite in epoch {self._epoch}, "
             f"at or before batch {self._read - 1}"
         )
-        if self._policy == "raise":
-            raise NonFiniteError(
-                message, hint="lower the learning rate, clip gradients, or check the inputs"
-            )
-        if not self._warned:
-            self._warned = True
-            _logger.warning("%s; going on because on_nonfinite is 'warn'", message)
 
 
 def run_epoch(
     step: TrainStep,
-    loader: DataLoader,
+    loader: Feeder,
     epoch: int,
     *,
     on_nonfinite: NonFinitePolicy,
     should_stop: Callable[[], bool],
+    on_loss: LossFn | None = None,
 ) -> EpochResult:
     """Train on every batch of one epoch, or until a stop is asked for.
 
-    An accumulation that the epoch leaves unfinished is closed with what it has.
+    Batches come from a loader, or from what gathers for it. An accumulation that the epoch leaves
+    unfinished is closed with what it has.
 
     Raises:
         NonFiniteError: A loss was NaN or infinite and the policy is ``"raise"``.
     """
     started = time.perf_counter()
-    meter = LossMeter(epoch, on_nonfinite)
+    meter = LossMeter(epoch, on_nonfinite, on_loss)
     interrupted = False
     iterator = loader.epoch(epoch)
     try:
         with step.reporting_to(meter.add):
             for batch in iterator:
-                meter.expect(batch.size)
+                for _ in range(batch.count if isinstance(batch, RowBatch) else 1):
+                    meter.expect(batch.size)
                 _take(step, batch, epoch, meter.batches - 1)
                 if should_stop():
                     interrupted = True
@@ -124,7 +148,7 @@ def run_epoch(
     )
 
 
-def _take(step: TrainStep, batch: Batch, epoch: int, index: int) -> None:
+def _take(step: TrainStep, batch: Batch | RowBatch, epoch: int, index: int) -> None:
     try:
         step(batch)
     except Exception as error:

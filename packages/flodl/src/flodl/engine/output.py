@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from flodl.engine.ring import Chunk
+from flodl.engine.ring import Chunk, MetricRing
 
 
 class LazyScalar:
@@ -49,3 +49,18 @@ class StepOutput:
     step_index: int
     grad_norm: LazyScalar | None = None
     metrics: dict[str, LazyScalar] = field(default_factory=dict)
+
+
+def reported(ring: MetricRing, names: tuple[str, ...], row: Tensor) -> StepOutput:
+    """Put what a step reports into the ring, and return its numbers, to be read at any time."""
+    chunk, place = ring.put(row, names)
+    loss, index = LazyScalar(chunk, place, 0), ring.taken - 1
+    if len(names) == 1:
+        return StepOutput(loss, index)
+    norm = LazyScalar(chunk, place, 1) if "grad_norm" in names else None
+    metrics = {
+        name.removeprefix("metric:"): LazyScalar(chunk, place, column)
+        for column, name in enumerate(names)
+        if name.startswith("metric:")
+    }
+    return StepOutput(loss, index, norm, metrics)

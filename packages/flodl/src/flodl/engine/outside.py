@@ -1,10 +1,11 @@
-"""What code of the user takes from outside itself: closures, globals, objects, modules."""
+"""What code of the user takes from outside itself: closures, globals, classes, objects, modules."""
 
 from __future__ import annotations
 
+import sys
 import types
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -20,90 +21,221 @@ MODULE_DICTS = (
 """Dictionaries of every module whose entries belong to what it computes."""
 OWN_NAMES = frozenset(vars(nn.Module())) - {"training"}
 """Attributes that torch keeps for itself."""
-_FOREIGN = ("torch.", "flodl.", "numpy.", "builtins")
+_FOREIGN = frozenset({"torch", "flodl", "numpy", "builtins", *sys.stdlib_module_names})
 _DEEPEST = 3
+MOST_ENTRIES = 256
+"""Entries of a container that are looked at."""
+_DYNAMIC = {"getattr", "vars", "__dict__", "asdict", "__getattribute__"}
+_CALLED_WITHOUT_NAME = (
+    "forward", "__call__", "__enter__", "__exit__", "__float__", "__getattr__", "__getitem__",
+    "__int__", "__iter__", "__len__", "__mul__", "__next__", "__rmul__",
+)  # fmt: skip
 
 
 class Gone:
     """Stands for an attribute that is not there."""
 
 
-def outside_variables(
-    step_fn: Callable[..., Any], model: nn.Module
-) -> list[tuple[str, Any, Any, Any]]:
-    """Return what code of the user takes from outside: label, holder, key, value.
+class Reference(NamedTuple):
+    """A variable that code refers to.
 
-    Closures, globals and attributes that the step function, the modules' own ``forward`` and
-    hooks, and functions that these call, refer to.
+    Attributes:
+        label: What it is, for messages.
+        holder: The cell, or the dictionary of a module or class; ``None`` for a value that cannot
+            be exchanged.
+        key: Its name there.
+        value: What it holds now.
     """
-    found: list[tuple[str, Any, Any, Any]] = []
-    seen: set[int] = set()
-    for function in _functions(step_fn, model):
-        _collect(function, found, seen, 0)
-    return found
+
+    label: str
+    holder: Any
+    key: Any
+    value: Any
 
 
-def _functions(step_fn: Callable[..., Any], model: nn.Module) -> Iterator[Any]:
-    yield step_fn
-    kinds: set[type] = set()
+class Outside(NamedTuple):
+    """What code of the user takes from outside.
+
+    Attributes:
+        references: The variables.
+        names: Every name that occurs in the code, of attributes too.
+    """
+
+    references: list[Reference]
+    names: frozenset[str]
+
+
+class EveryName(frozenset[str]):
+    """Contains every name: for code that reads attributes by names made at run time."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def outside_of(step_fn: Callable[..., Any], model: nn.Module, hooks: Iterable[Any] = ()) -> Outside:
+    """Return what code of the user takes from outside.
+
+    The code is that of the step function, of the model's hooks and ``forward`` methods, and of
+    functions and methods that these call by name.
+
+    Args:
+        step_fn: The step function.
+        model: The model.
+        hooks: More functions that are called during a step.
+    """
+    collector = _Collector()
+    collector.add(step_fn, 0)
+    for function in [*_functions_of(model), *hooks]:
+        collector.add(function, 0)
     for module in model.modules():
-        kind = type(module)
-        if kind not in kinds and not kind.__module__.startswith(_FOREIGN):
-            kinds.add(kind)
-            yield from (f for f in vars(kind).values() if isinstance(f, types.FunctionType))
+        collector.add_class(type(module))
+    collector.follow_names()
+    names = frozenset(collector.names)
+    return Outside(collector.found, EveryName() if names & _DYNAMIC else names)
+
+
+def is_foreign(module_name: str | None) -> bool:
+    """Return whether a module is no code of the user: of torch, flodl, or Python itself."""
+    return (module_name or "").partition(".")[0] in _FOREIGN
+
+
+def user_classes(kind: type) -> list[type]:
+    """Return a class and its bases, as far as they are the user's."""
+    return [base for base in kind.__mro__ if not is_foreign(base.__module__)]
+
+
+def _functions_of(model: nn.Module) -> Iterator[Any]:
+    for module in model.modules():
+        own = vars(module)
+        yield from (value for value in own.values() if isinstance(value, types.FunctionType))
         for name in MODULE_DICTS[3:]:
-            yield from vars(module)[name].values()
+            yield from own[name].values()
         for parameter in module.parameters(False):
-            yield from (parameter._backward_hooks or {}).values()  # noqa: SLF001 - as above
+            yield from (parameter._backward_hooks or {}).values()  # noqa: SLF001 - no public question
             yield from (getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values()
 
 
-def _collect(
-    function: Any, found: list[tuple[str, Any, Any, Any]], seen: set[int], depth: int
-) -> None:
-    if id(function) in seen or depth > _DEEPEST:
-        return
-    seen.add(id(function))
-    owner = getattr(function, "__self__", None)
-    if owner is not None and not isinstance(owner, nn.Module | types.ModuleType | type):
-        found.append((f"the object of {_title_of(function)}", None, None, owner))
-    for attribute in ("__func__", "func", "__wrapped__"):
-        if callable(getattr(function, attribute, None)):
-            _collect(getattr(function, attribute), found, seen, depth)
-    for index, item in enumerate(getattr(function, "args", ())):
-        found.append((f"argument {index} of {_title_of(function)}", None, None, item))
-    if not isinstance(function, types.FunctionType):
-        if not isinstance(function, nn.Module | type | types.MethodType | types.BuiltinMethodType):
-            found.append((f"the object {type(function).__name__}", None, None, function))
-            call = vars(type(function)).get("__call__")
-            if isinstance(call, types.FunctionType):
-                _collect(call, found, seen, depth + 1)
-        return
-    if (function.__module__ or "").startswith(_FOREIGN):
-        return
-    for label, holder, key, value in _references(function):
+def _code_of(kind: type) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(kind).items():
+        if isinstance(value, types.FunctionType):
+            yield name, value
+        elif isinstance(value, staticmethod | classmethod):
+            yield name, value.__func__
+        elif isinstance(value, property) and value.fget is not None:
+            yield name, value.fget
+
+
+class _Collector:
+    """Goes through functions, and gathers what they refer to."""
+
+    def __init__(self) -> None:
+        self.found: list[Reference] = []
+        self.names = set(_CALLED_WITHOUT_NAME)
+        self._seen: set[int] = set()
+        self._classes: dict[type, None] = {}
+        self._objects: dict[int, Any] = {}
+
+    def add(self, function: Any, depth: int) -> None:
+        """Go through a function, or through what is called like one."""
+        if id(function) in self._seen or depth > _DEEPEST:
+            return
+        self._seen.add(id(function))
+        title = _title_of(function)
+        owner = getattr(function, "__self__", None)
+        if owner is not None and not isinstance(owner, types.ModuleType | type):
+            self._note(f"the object of {title}", None, None, owner)
+        for attribute in ("__func__", "func", "__wrapped__"):
+            if callable(getattr(function, attribute, None)):
+                self.add(getattr(function, attribute), depth)
+        for index, item in enumerate(getattr(function, "args", ())):
+            self._note(f"argument {index} of {title}", None, None, item)
+        for name, item in (getattr(function, "keywords", None) or {}).items():
+            self._note(f"argument {name!r} of {title}", None, None, item)
+        if isinstance(function, types.FunctionType):
+            self._add_code(function, title, depth)
+        elif not isinstance(function, type | types.MethodType | types.BuiltinFunctionType):
+            self._note(f"the object {type(function).__name__}", None, None, function)
+
+    def add_class(self, kind: type) -> None:
+        """Take methods of a class into account, when code calls them."""
+        for base in user_classes(kind):
+            self._classes[base] = None
+
+    def follow_names(self) -> None:
+        """Go through the methods that are called by name, and those that they call."""
+        while True:
+            known = len(self._seen), len(self._objects)
+            for kind in list(self._classes):
+                for name, function in _code_of(kind):
+                    if name in self.names:
+                        self.add(function, 1)
+            for value in list(self._objects.values()):
+                for part in _parts_of(value, self.names):
+                    self._enter(part)
+            if (len(self._seen), len(self._objects)) == known:
+                return
+
+    def _enter(self, value: Any) -> None:
+        """Take into account what is inside an object that code reaches."""
         if isinstance(value, types.FunctionType | types.MethodType):
-            _collect(value, found, seen, depth + 1)
-        elif not isinstance(value, types.ModuleType | type | types.BuiltinFunctionType):
-            found.append((label, holder, key, value))
+            self.add(value, 1)
+        elif isinstance(value, dict | list | tuple) or not is_foreign(type(value).__module__):
+            self._objects[id(value)] = value
+            self.add_class(type(value))
+
+    def _add_code(self, function: types.FunctionType, title: str, depth: int) -> None:
+        if is_foreign(function.__module__):
+            return
+        code, variables = function.__code__, function.__globals__
+        names = list(_names(code))
+        self.names.update(names)
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            self._refer(f"{name!r} of {title}", cell, "cell_contents", depth)
+        for name in names:
+            if name in variables:
+                self._refer(f"the global {name!r} of {title}", variables, name, depth)
+                if isinstance(variables[name], types.ModuleType):
+                    self._add_module(variables[name], names, depth)
+        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        for index, value in enumerate(defaults):
+            self._note(f"default {index} of {title}", None, None, value)
+
+    def _add_module(self, module: types.ModuleType, names: list[str], depth: int) -> None:
+        """Note what the code may read of a module of the user's."""
+        if is_foreign(module.__name__):
+            return
+        for name in names:
+            if name in vars(module):
+                self._refer(f"{module.__name__}.{name}", vars(module), name, depth + 1)
+
+    def _refer(self, label: str, holder: Any, key: Any, depth: int) -> None:
+        value = current(holder, key)
+        self._note(label, holder, key, value)
+        if isinstance(value, types.FunctionType | types.MethodType):
+            self.add(value, depth + 1)
+
+    def _note(self, label: str, holder: Any, key: Any, value: Any) -> None:
+        self.found.append(Reference(label, holder, key, value))
+        if not isinstance(value, type | types.ModuleType | types.FunctionType | types.MethodType):
+            self._enter(value)
 
 
-def _references(function: types.FunctionType) -> Iterator[tuple[str, Any, Any, Any]]:
-    code, place = function.__code__, _title_of(function)
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        value = current(cell, "cell_contents")
-        yield f"{name!r} of {place}", cell, "cell_contents", value
-    for name in _names(code):
-        if name in function.__globals__:
-            yield (
-                f"the global {name!r} of {place}",
-                function.__globals__,
-                name,
-                function.__globals__[name],
-            )
-    defaults = list(function.__defaults__ or ()) + list((function.__kwdefaults__ or {}).values())
-    for index, value in enumerate(defaults):
-        yield f"default {index} of {place}", None, None, value
+def _parts_of(value: Any, names: set[str]) -> list[Any]:
+    """Return what code reaches inside a value by one of these names, or by an index."""
+    if isinstance(value, dict):
+        return list(value.values())[:MOST_ENTRIES]
+    if isinstance(value, list | tuple):
+        return list(value[:MOST_ENTRIES])
+    own = getattr(value, "__dict__", {})
+    slots = [key for kind in type(value).__mro__ for key in slots_of(kind)]
+    found = [own[key] for key in own if key in names]
+    return found + [getattr(value, key) for key in slots if key in names and hasattr(value, key)]
+
+
+def slots_of(kind: type) -> tuple[str, ...]:
+    """Return the names of a class's slots."""
+    slots = vars(kind).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -113,11 +245,22 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def outside_modules(step_fn: Callable[..., Any]) -> list[nn.Module]:
-    """Return modules that the step function takes from outside, a teacher for instance."""
-    found: list[tuple[str, Any, Any, Any]] = []
-    _collect(step_fn, found, set(), 0)
-    roots = [value for _, _, _, value in found if isinstance(value, nn.Module)]
+def outside_modules(references: Iterable[Reference]) -> list[nn.Module]:
+    """Return modules among the variables or inside objects that they hold: a teacher for instance.
+
+    Each comes with the modules inside it.
+    """
+    roots: list[nn.Module] = []
+    for _, _, _, value in references:
+        if isinstance(value, nn.Module):
+            roots.append(value)
+        elif isinstance(value, list | tuple):
+            roots += [item for item in value if isinstance(item, nn.Module)]
+        elif isinstance(value, dict):
+            roots += [item for item in value.values() if isinstance(item, nn.Module)]
+        elif not is_foreign(type(value).__module__) and not isinstance(value, type):
+            own = getattr(value, "__dict__", {})
+            roots += [item for item in own.values() if isinstance(item, nn.Module)]
     return [module for root in roots for module in root.modules()]
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 _LEAST_COLUMNS = 8
 _LONGEST_LAG_S = 0.25
+_LONG_STREAK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,36 @@ class Chunk:
         return self._values
 
 
+class EarlyReader:
+    """Reads a value on a stream of its own, without waiting for what was launched after it.
+
+    Args:
+        device: The GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._written, self._copied = torch.cuda.Event(), torch.cuda.Event()
+        self._place = self._pinned()
+
+    def _pinned(self) -> Tensor:
+        return torch.empty((), pin_memory=True)
+
+    def mark(self) -> None:
+        """Take note that what is to be read is there once the work launched so far is done."""
+        self._written.record(torch.cuda.current_stream(self._device))
+
+    def read(self, value: Tensor) -> float:
+        """Return a value, after waiting for the work up to the mark."""
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(self._written)
+            self._place.copy_(value, non_blocking=True)
+            self._copied.record(self._stream)
+        self._copied.synchronize()
+        return float(self._place)
+
+
 class MetricRing:
     """Rows of float32 values on the GPU, one for each step, copied to the host half by half.
 
@@ -88,6 +119,12 @@ class MetricRing:
         self._spare: list[Tensor] = []
         self.taken = 0
         """Rows counted so far."""
+        self.is_read_at_once = False
+        """Whether the host waits for the values of nearly every step."""
+        self._read_of = -1
+        self._streak = 0
+        self._reader: EarlyReader | None = None
+        self._early = -1
         self._allocate()
 
     def _allocate(self) -> None:
@@ -126,6 +163,7 @@ class MetricRing:
             columns = self._rows[:, 0] if count == 1 else self._rows[:, :count]
             slots = self._slots[count] = columns.unbind()
         slots[self._position].copy_(row, non_blocking=True)
+        self._follow_reads()
         chunk, index = self._chunk, len(self._chunk.names)
         chunk.names.append(names)
         self._position += 1
@@ -138,6 +176,24 @@ class MetricRing:
             self._cut()
             self._begin()
         return chunk, index
+
+    def let_read_early(self) -> None:
+        """Let the values put last be read while what is launched from now on still runs."""
+        if self._reader is None:
+            self._reader = EarlyReader(self._device)
+        self._reader.mark()
+        self._early = self.taken
+
+    def _follow_reads(self) -> None:
+        """Count the last step as one that was read at once, or as one that was not."""
+        if self._read_of == self.taken:
+            self._streak = min(self._streak + 1, _LONG_STREAK)
+            if self._streak == _LONG_STREAK:
+                self.is_read_at_once = True
+        elif self._streak > 0:
+            self._streak -= 1
+            if self._streak == 0:
+                self.is_read_at_once = False
 
     def _cut(self) -> None:
         """Send the rows of the current chunk to the host."""
@@ -163,8 +219,12 @@ class MetricRing:
 
     def read(self, row: int, column: int) -> float:
         """Return one value, waiting for the GPU."""
+        self._read_of = self.taken
         slots = self._slots.get(1) if column == 0 else None
-        return float((self._rows[row, column] if slots is None else slots[row]).item())
+        value = self._rows[row, column] if slots is None else slots[row]
+        if self._reader is not None and self._early == self.taken:
+            return self._reader.read(value)
+        return float(value.item())
 
     def poll(self) -> list[StepRecord]:
         """Return what has arrived on the host since the last call, in order, without waiting."""

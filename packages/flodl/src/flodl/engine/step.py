@@ -3,73 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from flodl.core.errors import CaptureError, NonFiniteError
+from flodl.core.errors import CaptureError, ConfigError
 from flodl.data import Batch
 from flodl.engine.body import StepBody
 from flodl.engine.capture import PARTS, Part
 from flodl.engine.compile import CompiledStep
-from flodl.engine.config import (
-    NonFinitePolicy,
-    StepConfig,
-    StepOptions,
-    TrainStepFn,
-    merged,
-)
+from flodl.engine.config import AnyScheduler, StepConfig, StepOptions, TrainStepFn, merged
 from flodl.engine.fallback import CaptureReason, Mode, ReasonCode
 from flodl.engine.gpu_step import GpuStep
+from flodl.engine.nonfinite import NonFiniteWatch
 from flodl.engine.output import LazyScalar, StepOutput
+from flodl.engine.padding import padded
+from flodl.engine.rates import RateControl
+from flodl.engine.resident import RowBatch
 from flodl.engine.ring import StepRecord
+from flodl.engine.stats import StepStats
 from flodl.metrics.scalars import ScalarScope
 from flodl.nn.precision import scaler_for
-from flodl.optim import set_lr
 from flodl.optim.capture import CaptureSupport, capture_support, prepare_for_capture
-
-_logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SignatureMode:
-    """How the batches of one shape run, and why not higher.
-
-    Attributes:
-        signature: Names, types and shapes of the batch.
-        mode: How its steps run.
-        reason: Why it is a lower mode than asked for, or ``None``.
-    """
-
-    signature: str
-    mode: Mode
-    reason: CaptureReason | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepStats:
-    """What a step object has done so far."""
-
-    captured: int
-    """Steps that were one replay."""
-    captured_fwd_bwd: int
-    """Steps whose forward and backward were a replay."""
-    eager: int
-    captures: int
-    recaptures: tuple[str, ...]
-    """What was changed, for each time that recordings were dropped."""
-    host_us: float | None
-    """Mean time of the host in a replayed step."""
-    device_ms: float | None
-    """Time of one replay on the GPU; a sample."""
-    pool_bytes: int
-    signatures: tuple[SignatureMode, ...]
 
 
 class TrainStep:
@@ -94,7 +52,7 @@ class TrainStep:
         ConfigError: An option is unknown or out of range.
         CaptureError: Capture is required and there is no GPU.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from flodl.data import Batch
         >>> from flodl.engine.step import TrainStep
@@ -123,7 +81,8 @@ class TrainStep:
         self._config = config
         self._scalars = scalars or ScalarScope()
         self._device = _device_of(model, optimizer)
-        if config.capture.mode == "require" and self._device.type != "cuda":
+        self._is_on_gpu = runs_on_gpu(self._device)
+        if config.capture.mode == "require" and not self._is_on_gpu:
             raise CaptureError(
                 ReasonCode.NO_GPU,
                 f"capture is required and the model is on {self._device}",
@@ -132,14 +91,17 @@ class TrainStep:
         support = self._prepared()
         call = CompiledStep(step_fn, model, config.compile) if config.compile else step_fn
         scaler = scaler_for(config.amp, config.scaler)
+        if scaler is not None and not scaler.is_enabled():
+            scaler = None
         self._body = StepBody(model, optimizer, call, config, support, scaler, self._device)
         self._gpu = (
             GpuStep(self._body, step_fn, config, support, self._device, generators)
-            if self._device.type == "cuda"
+            if self._is_on_gpu
             else None
         )
         self._on_record: Callable[[StepRecord], None] = NonFiniteWatch(config.on_nonfinite)
-        self._rates = RateControl(optimizer, config)
+        self._rates = RateControl(optimizer, config.scheduler, keeps_tensors=self._is_on_gpu)
+        self._groups = (optimizer.param_groups, len(optimizer.param_groups))
         self._batches = 0
         self._in_window = 0
         self._host_s = 0.0
@@ -148,12 +110,22 @@ class TrainStep:
         """Optimizer steps taken so far."""
 
     def _prepared(self) -> CaptureSupport:
-        if self._device.type != "cuda":
+        if not self._is_on_gpu:
             return CaptureSupport(is_capturable=False)
         support = capture_support(self.optimizer)
         if support.is_capturable:
             prepare_for_capture(self.optimizer)
         return support
+
+    @property
+    def scheduler(self) -> AnyScheduler | None:
+        """The schedule of its rates, if it has one."""
+        return self._rates.scheduler
+
+    @property
+    def has_open_window(self) -> bool:
+        """Whether gradients of an accumulation wait for their optimizer step."""
+        return self._in_window > 0
 
     @property
     def current_lr(self) -> float:
@@ -172,7 +144,42 @@ class TrainStep:
             return CaptureReason.of(ReasonCode.NO_GPU, f"the model is on {self._device}")
         return self._gpu.reason
 
-    def __call__(self, batch: Batch) -> StepOutput:
+    @property
+    def parts(self) -> int:
+        """In how many parts batches are taken, because memory ran out; 1 for whole ones."""
+        return self._body.split.parts
+
+    @property
+    def bad_batches(self) -> Tensor | None:
+        """Batches so far whose loss was NaN or infinite: 0-d, on the device, in one place.
+
+        Kept with ``flags_nonfinite`` or ``on_nonfinite="skip"``; set it to 0 with ``zero_()``.
+        """
+        return self._body.guard.bad_batches
+
+    def set_lr_scale(self, factor: float) -> None:
+        """Multiply learning rates by ``factor`` from the next step on, in place of the one before.
+
+        It multiplies what the schedule says, or once the optimizer's rates without one. Captured
+        steps stay as they are.
+
+        Raises:
+            ConfigError: The factor is not positive and finite.
+        """
+        self._rates.set_scale(factor)
+
+    def set_scheduler(self, scheduler: AnyScheduler | None) -> None:
+        """Let another schedule set the learning rates from the next step on; ``None``: none."""
+        rates = RateControl(self.optimizer, scheduler, keeps_tensors=self._is_on_gpu)
+        rates.scale = self._rates.scale  # the optimizer's rates are multiplied already
+        self._rates = rates
+
+    def adopt_lr_scale(self, factor: float) -> None:
+        """Take a factor for given that the optimizer's rates, as they were loaded, have in them."""
+        self._rates.scale = factor
+        self._rates.forget()
+
+    def __call__(self, batch: Batch | RowBatch) -> StepOutput:
         """Take one step.
 
         Raises:
@@ -180,24 +187,85 @@ class TrainStep:
             NonFiniteError: A loss was NaN or infinite; on a GPU noticed some steps later.
             CaptureError: Capture is required, and this step cannot be captured.
         """
+        if isinstance(batch, RowBatch):
+            if self._config.bucket_sizes:
+                return self._one_by_one([part.read() for part in batch.singles()])
+            if batch.count > 1:
+                return self._take_together(batch)
         last = self._config.accumulate - 1
         part = PARTS[self._in_window == 0, self._in_window == last]
         if part.starts:
+            self._follow_groups()
             self._rates.before(self.global_step)
-        output = self._on_cpu(batch, part) if self._gpu is None else self._on_gpu(batch, part)
+        if isinstance(batch, Batch):
+            batch = self._prepared_batch(batch)
+        try:
+            output = self._on_cpu(batch, part) if self._gpu is None else self._on_gpu(batch, part)
+        except BaseException:
+            if part.ends and self._config.reduce is not None:
+                self._body.drop_window()
+                self._in_window = 0
+            raise
         self._in_window = 0 if part.ends else self._in_window + 1
         self._batches += 1
         if part.ends:
             self._stepped()
         return output
 
+    def _take_together(self, batch: RowBatch) -> StepOutput:
+        """Take several steps by one replay, or one by one where that is not recorded yet."""
+        gpu, count = self._gpu, batch.count
+        self._follow_groups()
+        if gpu is not None and self._rates.steps_by_itself and gpu.may_take_together(batch):
+            self._rates.before(self.global_step)
+            rates = self._rates.ahead(self.global_step, count)
+            output = gpu.take_together(batch, rates, self._rates.tensors)
+            if output is not None:
+                self._batches += count
+                self.global_step += count
+                self._deliver(gpu.ring.poll())
+                return output
+            self._rates.forget()
+        return self._one_by_one(batch.singles())
+
+    def _one_by_one(self, batches: Sequence[Batch] | Sequence[RowBatch]) -> StepOutput:
+        *earlier, last = batches
+        for batch in earlier:
+            self(batch)
+        return self(last)
+
+    def _follow_groups(self) -> None:
+        """Make groups that were added or loaded fit for capture, as those before them."""
+        optimizer = self.optimizer
+        groups, count = self._groups
+        if optimizer.param_groups is groups and len(groups) == count:
+            return
+        self._groups = (optimizer.param_groups, len(optimizer.param_groups))
+        if self._gpu is not None:
+            self._gpu.invalidate("the optimizer's groups")
+            self._gpu.set_support(self._prepared())
+        self._rates.follow_groups()
+
+    def _prepared_batch(self, batch: Batch) -> Batch:
+        config = self._config
+        if config.bucket_sizes:
+            batch = padded(batch, config.bucket_sizes)
+        if config.passthrough and any(name in batch.static for name in config.passthrough):
+            static = {k: v for k, v in batch.static.items() if k not in config.passthrough}
+            batch = Batch(
+                batch.into_list(), batch.names, epoch=batch.epoch, index=batch.index, static=static
+            )
+        return batch
+
     def _stepped(self) -> None:
         self.global_step += 1
         self._rates.after()
 
-    def _on_cpu(self, batch: Batch, part: Part) -> StepOutput:
-        loss, returned = self._body.forward_backward(batch, starts_window=part.starts)
-        norm = self._body.update() if part.ends else None
+    def _on_cpu(self, batch: Batch | RowBatch, part: Part) -> StepOutput:
+        if isinstance(batch, RowBatch):
+            batch = batch.read()
+        loss, returned = self._body.split.forward_backward(batch, starts_window=part.starts)
+        norm = self._body.end_window() if part.ends else None
         index = self._batches
         for name, value in returned.items():
             self._scalars.add(name, value)
@@ -209,7 +277,7 @@ class TrainStep:
             {name: LazyScalar(torch.as_tensor(value)) for name, value in returned.items()},
         )
 
-    def _on_gpu(self, batch: Batch, part: Part) -> StepOutput:
+    def _on_gpu(self, batch: Batch | RowBatch, part: Part) -> StepOutput:
         assert self._gpu is not None
         started, replays = time.perf_counter(), self._gpu.counts["captured"]
         if torch.cuda.current_device() == self._device.index:
@@ -254,8 +322,35 @@ class TrainStep:
         factor = self._config.accumulate / self._in_window
         with torch.no_grad():
             self._body.scale_gradients(factor)
-        self._body.update()
         self._in_window = 0
+        try:
+            self._body.end_window()
+        except BaseException:
+            self._body.drop_window()
+            raise
+        self._stepped()
+
+    def follow(self) -> None:
+        """Take an optimizer step with gradients of other ranks alone, without a batch.
+
+        ``reduce`` is called with gradients of zeros. Ranks that step together stay together so
+        when one has no batch left.
+
+        Raises:
+            ConfigError: There is no ``reduce``, or a window of accumulation is open.
+        """
+        if self._config.reduce is None or self._in_window:
+            raise ConfigError(
+                "follow(): needs reduce=..., and no window of accumulation that is open",
+                hint="call finish_window() before",
+            )
+        self._follow_groups()
+        self._rates.before(self.global_step)
+        try:
+            self._body.follow()
+        except BaseException:
+            self._body.drop_window()
+            raise
         self._stepped()
 
     def flush(self) -> None:
@@ -274,34 +369,10 @@ class TrainStep:
 
     def stats(self) -> StepStats:
         """Return what was done so far; waits for a replay that is being timed."""
-        gpu = self._gpu
-        if gpu is None:
-            known = (SignatureMode("any", "eager", self.reason),) if self._batches else ()
-            return StepStats(
-                captured=0,
-                captured_fwd_bwd=0,
-                eager=self._batches,
-                captures=0,
-                recaptures=(),
-                host_us=None,
-                device_ms=None,
-                pool_bytes=0,
-                signatures=known,
-            )
-        return StepStats(
-            captured=gpu.counts["captured"],
-            captured_fwd_bwd=gpu.counts["captured-fwd-bwd"],
-            eager=gpu.counts["eager"],
-            captures=gpu.captures,
-            recaptures=tuple(gpu.recaptures),
-            host_us=self._host_s / self._timed * 1e6 if self._timed else None,
-            device_ms=gpu.replay_ms(),
-            pool_bytes=gpu.pool_bytes(),
-            signatures=tuple(
-                SignatureMode(s.title, s.mode if s.programs or s.reason else "eager", s.reason)
-                for s in gpu.signatures()
-            ),
-        )
+        if self._gpu is None:
+            return StepStats.on_host(self._batches, self.reason)
+        host_us = self._host_s / self._timed * 1e6 if self._timed else None
+        return StepStats.on_gpu(self._gpu, host_us)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters and the gradient scale; model and optimizer have their own."""
@@ -309,86 +380,28 @@ class TrainStep:
         return {
             "global_step": self.global_step,
             "batches": self._batches,
+            "in_window": self._in_window,
+            "lr_scale": self._rates.scale,
             "scaler": None if scaler is None else scaler.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from saved counters and gradient scale."""
+        """Go on from saved counters and gradient scale; model and optimizer are loaded before."""
         self.global_step = int(state["global_step"])
         self._batches = int(state["batches"])
+        self._in_window = int(state.get("in_window", 0))
+        self.adopt_lr_scale(float(state.get("lr_scale", 1.0)))
         if self._body.scaler is not None and state["scaler"] is not None:
             self._body.scaler.load_state_dict(state["scaler"])
+        if self._gpu is not None:
+            self._gpu.invalidate("a loaded state")
+            self._gpu.set_support(self._prepared())
+        self._rates.forget()
 
 
-class RateControl:
-    """Keeps learning rates what a schedule says; whoever writes last wins.
-
-    Args:
-        optimizer: The optimizer.
-        config: Its schedule.
-    """
-
-    def __init__(self, optimizer: torch.optim.Optimizer, config: StepConfig) -> None:
-        self._optimizer = optimizer
-        # decided once: asking a protocol costs more than the rest of a replayed step
-        self._rate: Callable[[int], float] | None = None
-        self._advance: Callable[[], None] | None = None
-        if isinstance(config.scheduler, torch.optim.lr_scheduler.LRScheduler):
-            self._advance = config.scheduler.step
-        elif config.scheduler is not None:
-            self._rate = config.scheduler.lr
-        self._written: float | None = None
-        self._tensors = [
-            (group, group["lr"])
-            for group in optimizer.param_groups
-            if isinstance(group["lr"], Tensor) and group["lr"].device.type == "cuda"
-        ]
-
-    def before(self, step: int) -> None:
-        """Set the rates of a step."""
-        for group, tensor in self._tensors:
-            if group["lr"] is not tensor:  # assigned as torch's users do: graphs read the tensor
-                tensor.fill_(float(group["lr"]))
-                group["lr"] = tensor
-        if self._rate is not None:
-            rate = self._rate(step)
-            if rate != self._written:
-                set_lr(self._optimizer, rate)
-                self._written = rate
-
-    def after(self) -> None:
-        """Move a schedule of torch on by one step."""
-        if self._advance is not None:
-            self._advance()
-
-
-class NonFiniteWatch:
-    """Looks out for losses that are not finite, where no loop does.
-
-    Args:
-        policy: What such a loss does.
-    """
-
-    def __init__(self, policy: NonFinitePolicy) -> None:
-        self._policy = policy
-        self._warned = False
-
-    def __call__(self, record: StepRecord) -> None:
-        """Look at one record.
-
-        Raises:
-            NonFiniteError: The loss is not finite and the policy is ``"raise"``.
-        """
-        if math.isfinite(record.values[0]):
-            return
-        message = f"the training loss became NaN or infinite at step {record.index}"
-        if self._policy == "raise":
-            raise NonFiniteError(
-                message, hint="lower the learning rate, clip gradients, or check the inputs"
-            )
-        if not self._warned:
-            self._warned = True
-            _logger.warning("%s; going on because on_nonfinite is 'warn'", message)
+def runs_on_gpu(device: torch.device) -> bool:
+    """Return whether steps on a device can be captured."""
+    return device.type == "cuda"
 
 
 def _device_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> torch.device:

@@ -1,0 +1,44 @@
+# ruff: noqa: SLF001 - the public questions cost ten times as much, in every step
+"""The switches of torch that choose kernels and dtypes, and are part of a recording."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_C: Any = torch._C
+# reading the older switches raises when the newer ones were set
+_precision: Any = getattr(_C, "_get_fp32_precision_getter", None)
+
+
+def torch_settings() -> tuple[Any, ...]:
+    """Return the switches as they are in this thread."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cuda"),
+        torch.get_autocast_dtype("cuda"),
+        torch.is_autocast_enabled("cpu"),
+        torch.is_autocast_cache_enabled(),
+        torch.get_default_dtype(),
+        _C._get_cudnn_benchmark(),
+        _C._get_cudnn_deterministic(),
+        _C._get_cudnn_enabled(),
+        _C._get_deterministic_algorithms(),
+        _C._get_flash_sdp_enabled(),
+        _C._get_math_sdp_enabled(),
+        _C._get_mem_efficient_sdp_enabled(),
+        *_precisions(),
+    )
+
+
+def _precisions() -> tuple[Any, ...]:
+    if _precision is None:
+        return (_C._get_cublas_allow_tf32(), _C._get_cudnn_allow_tf32())
+    return (_precision("cuda", "matmul"), _precision("cuda", "conv"), _precision("cuda", "rnn"))
+
+
+def rounds_float32() -> bool:
+    """Return whether matrix products of float32 are computed with fewer bits."""
+    return _precisions()[0] in (True, "tf32", "bf16")
