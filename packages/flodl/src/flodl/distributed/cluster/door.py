@@ -1,0 +1,12 @@
+"""How a process shows at the controller's door who it is, before the first message."""
+
+HOST_HEADER = "x-flodl-host"
+"""Name of the host whose daemon dials; its sessions are kept apart by it."""
+INSTANCE_HEADER = "x-flodl-instance"
+"""Names the process behind each side of a connection; numbering starts afresh with a new one."""
+LAUNCHER_PATH = "/launcher"
+"""Websocket of the launcher, which follows the run and directs it."""
+CONTROL_PATH = "/ctl"
+"""Websocket of host daemons."""
+SEEN_HEADER = "x-flodl-seen"
+"""Number of the last note that a launcher has."""

@@ -1,0 +1,1 @@
+"""What the run does next: a pure machine that hosts, ranks and people feed with events."""

@@ -1,0 +1,1 @@
+"""From one call in one process to a run over many: roles, processes, and their end."""

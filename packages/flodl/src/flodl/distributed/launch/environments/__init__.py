@@ -1,0 +1,1 @@
+"""Who started this process: nobody in particular, torchrun or Slurm."""

@@ -1,0 +1,1 @@
+"""The controller process: one port, the journal and the clock around the pure controller."""

@@ -1,0 +1,1 @@
+"""What a rank writes of a checkpoint, and how it goes on from one."""

@@ -1,0 +1,109 @@
+"""What goes wrong in a simulated run, at which rank, and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from flodl.core.errors import ConfigError
+from flodl.distributed.launch.threads.link import Killed
+
+FaultKind = Literal["kill", "exception", "oom", "nan", "stop", "slow"]
+_POINTS = ("step", "barrier", "reduce", "after_reduce", "checkpoint", "eval", "form")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        rank: Number of the member it happens to.
+        at: When: ``"step:17"``, ``"barrier:3"``, ``"reduce:3"``, ``"after_reduce:3"`` (the window's
+            number), ``"form:1"`` (the generation), ``"checkpoint"`` or ``"eval"``.
+        kind: ``"kill"``: as kill -9. ``"exception"``: the user's step raises ``ValueError``.
+            ``"oom"``: it runs out of memory. ``"nan"``: its loss is NaN. ``"stop"``: the rank
+            freezes. ``"slow"``: from then on each batch takes ``delay_ms`` more.
+        delay_ms: For ``"slow"``.
+
+    Raises:
+        ConfigError: There is no such point or kind.
+    """
+
+    rank: int
+    at: str
+    kind: FaultKind = "kill"
+    delay_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        point, _, number = self.at.partition(":")
+        if point not in _POINTS or (number and not number.isdecimal()):
+            raise ConfigError(f"at={self.at!r}: must be one of {', '.join(_POINTS)}, with a number")
+        if self.kind not in get_args(FaultKind):
+            raise ConfigError(
+                f"kind={self.kind!r}: must be one of {', '.join(get_args(FaultKind))}"
+            )
+
+
+class Injector:
+    """Lets the faults of one rank happen, each once, in the rank's own thread.
+
+    Args:
+        number: The rank.
+        faults: All faults of the run.
+        delay_ms: How much longer each batch of this rank takes.
+        happened: Faults that have happened, for all incarnations of the rank.
+    """
+
+    def __init__(
+        self, number: int, faults: Sequence[Fault], delay_ms: float, happened: set[Fault]
+    ) -> None:
+        self._faults = [fault for fault in faults if fault.rank == number]
+        self._happened = happened
+        self._delay_s = delay_ms / 1000
+        self._steps = 0
+        self.is_killed = False
+        self.frozen = threading.Event()
+        self.thaw = threading.Event()
+
+    def step(self) -> Fault | None:
+        """Note that a batch begins; return what is to go wrong in it."""
+        self._steps += 1
+        if self._delay_s:
+            time.sleep(self._delay_s)
+        return self.reach(f"step:{self._steps}")
+
+    def reach(self, point: str) -> Fault | None:
+        """Note that the rank has come to a point; return the fault that user code must make.
+
+        Raises:
+            Killed: The rank dies here.
+        """
+        if self.is_killed:
+            raise Killed
+        base = point.partition(":")[0]
+        for fault in self._faults:
+            if fault not in self._happened and fault.at in (point, base):
+                self._happened.add(fault)
+                return self._happen(fault)
+        return None
+
+    def kill(self) -> None:
+        """Have the rank die at the next point that it comes to."""
+        self.is_killed = True
+        self.thaw.set()
+
+    def _happen(self, fault: Fault) -> Fault | None:
+        if fault.kind == "kill":
+            self.is_killed = True
+            raise Killed
+        if fault.kind == "stop":
+            self.frozen.set()
+            self.thaw.wait()
+            if self.is_killed:
+                raise Killed
+        if fault.kind == "slow":
+            self._delay_s += fault.delay_ms / 1000
+        return fault
