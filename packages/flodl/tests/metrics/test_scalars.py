@@ -2,7 +2,7 @@ import numpy
 import pytest
 import torch
 
-from flodl.metrics import ScalarScope, record_scalar
+from flodl.metrics import ScalarScope, drain_scalars, record_scalar
 
 
 def test_the_mean_is_over_the_calls_of_the_scope():
@@ -66,3 +66,18 @@ def test_outside_a_run_the_value_is_dropped_with_one_warning(caplog):
 def test_a_value_that_is_no_scalar_is_refused_by_name(value):
     with pytest.raises(TypeError, match="'loss'"):
         ScalarScope().add("loss", value)
+
+
+def test_draining_takes_what_was_recorded_so_far_and_no_more():
+    scope = ScalarScope()
+    with scope.active():
+        record_scalar("x", torch.tensor(1.5))
+        record_scalar("x", 0.5)
+        assert drain_scalars() == {"x": (2.0, 2)}
+        assert drain_scalars() == {}
+        record_scalar("x", 4.0)
+    assert scope.means() == {"x": 4.0}
+
+
+def test_outside_a_run_there_is_nothing_to_drain():
+    assert drain_scalars() == {}

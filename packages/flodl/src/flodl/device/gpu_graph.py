@@ -169,6 +169,12 @@ class RandomState:
         others = [generator.get_state() for generator in self._generators]
         self._states = [torch.cuda.get_rng_state(self._device), *others]
 
+    def has_moved(self) -> bool:
+        """Return whether random numbers were drawn since the states were saved."""
+        before = self._states
+        now = [torch.cuda.get_rng_state(self._device), *[g.get_state() for g in self._generators]]
+        return not all(map(torch.equal, before, now))
+
     def restore(self) -> None:
         """Go back to the states that were saved last."""
         torch.cuda.set_rng_state(self._states[0], self._device)

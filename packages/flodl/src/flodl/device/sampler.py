@@ -113,16 +113,16 @@ class ResourceSampler:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
+    def watch(self, devices: Sequence[int]) -> None:
+        """Read these GPUs from now on, by physical index."""
+        self._devices = frozenset(devices)
+
     def reader(self) -> ResourceReader:
         """Return a view for one consumer; it fills from now on, while somebody holds it."""
         reader = ResourceReader()
         with self._lock:
             self._readers.append(weakref.ref(reader))
         return reader
-
-    def set_devices(self, devices: Sequence[int]) -> None:
-        """Say which GPUs the run uses, by physical index."""
-        self._devices = frozenset(devices)
 
     def poll(self) -> ResourceSample:
         """Read everything once, and hand it to all readers."""

@@ -2,6 +2,7 @@
 
 from flodl.metrics.epoch import EpochMetrics as EpochMetrics
 from flodl.metrics.scalars import ScalarScope as ScalarScope
+from flodl.metrics.scalars import drain_scalars as drain_scalars
 from flodl.metrics.scalars import record_scalar as record_scalar
 
-__all__ = ["EpochMetrics", "ScalarScope", "record_scalar"]
+__all__ = ["EpochMetrics", "ScalarScope", "drain_scalars", "record_scalar"]

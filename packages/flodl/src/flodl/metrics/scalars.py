@@ -88,6 +88,16 @@ def record_scalar(name: str, value: Any) -> None:
     scope.add(name, value)
 
 
+def drain_scalars() -> dict[str, tuple[float, int]]:
+    """Return sum and count of each scalar recorded since the last drain, and start afresh.
+
+    Meant for step code that reports by itself: what is drained no longer counts for the epoch's
+    metrics. It waits for the devices that the values are on. Outside a run there is nothing.
+    """
+    scope = _current.get()
+    return {} if scope is None else scope.drain()
+
+
 def _as_number(name: str, value: Any) -> float:
     try:
         return float(value)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 
+from flodl.core.errors import ConfigError
+from flodl.data import Sampler
+from flodl.data.config import BatchTransform, Collate, Resident, WorkerMode
+from flodl.data.storage import StorageDtype
+from flodl.distributed.averaging.outer import OuterFactory
+from flodl.distributed.averaging.plan import InnerState
+from flodl.distributed.config import ElasticConfig, ElCheConfig
+from flodl.distributed.controller.settings import OomPolicy
+from flodl.distributed.launch.decision import LaunchChoice
+from flodl.distributed.protocol.messages import CheckpointMode
+from flodl.distributed.worker.worker import EpochFn, Worker
 from flodl.engine.config import (
     CaptureConfig,
     CapturePolicy,
@@ -16,25 +29,34 @@ from flodl.engine.config import (
     NonFinitePolicy,
     OptimFactory,
     PartialPolicy,
-    Scheduler,
     TrainStepFn,
     Verify,
 )
 from flodl.engine.evaluate import EvalFn
+from flodl.engine.padding import BucketSizes
+from flodl.engine.schedules import GivenScheduler
 from flodl.monitor.monitor import Monitor
+from flodl.monitor.timeline import Timeline
 from flodl.records import Reduction, Sink
 from flodl.trainer.config import (
     AnyDataSet,
-    EpochFn,
+    CheckpointFn,
     EvalResultFn,
     LoaderOptions,
     MetricsFn,
     TrainerConfig,
 )
+from flodl.trainer.cooperative import open_worker
 from flodl.trainer.handle import TrainHandle
+from flodl.trainer.policy import EpochCallbackPolicy
+from flodl.trainer.ranks.call import run_anywhere
+from flodl.trainer.ranks.spec import RunSpec
+from flodl.trainer.setup import Setup
 from flodl.trainer.solo import SoloRun
 from flodl.trainer.watching import DashboardOptions, RecordLogOptions, SavedDashboard
 from flodl.web.archive import Theme
+
+_logger = logging.getLogger(__name__)
 
 
 class TrainerBuilder:
@@ -47,7 +69,7 @@ class TrainerBuilder:
         self,
         model_factory: ModelFactory,
         optim_factory: OptimFactory,
-        train_step: TrainStepFn,
+        train_step: TrainStepFn | None = None,
     ) -> None:
         self._factories = (model_factory, optim_factory, train_step)
         self.config = TrainerConfig()
@@ -72,18 +94,58 @@ class TrainerBuilder:
         """Train on these devices instead of choosing."""
         return self._set(devices=devices)
 
-    def loader(
+    def loader(  # noqa: PLR0913 - one argument for each option of a loader
         self,
         *,
-        shuffle: bool = True,
+        shuffle: bool | None = None,
         drop_last: bool = True,
         names: Sequence[str] | None = None,
+        sampler: Sampler | None = None,
+        transform: BatchTransform | None = None,
+        device_transform: BatchTransform | None = None,
+        collate: Collate | None = None,
+        resident: Resident | None = None,
+        storage_dtype: StorageDtype | None = None,
+        streaming: bool = False,
+        prefetch: int | None = None,
+        workers: int = 1,
+        worker_mode: WorkerMode = "thread",
+        timeout: float | None = None,
+        vram_max_usage: float = 0.90,
+        activation_reserve: int | None = None,
     ) -> Self:
-        """Set options of the training loader."""
-        return self._set(loader=LoaderOptions(shuffle=shuffle, drop_last=drop_last, names=names))
+        """Set options of the training loader; meanings are those of ``LoaderConfig``."""
+        return self._set(
+            loader=LoaderOptions(
+                shuffle=shuffle,
+                drop_last=drop_last,
+                names=names,
+                sampler=sampler,
+                transform=transform,
+                device_transform=device_transform,
+                collate=collate,
+                resident=resident,
+                storage_dtype=storage_dtype,
+                streaming=streaming,
+                prefetch=prefetch,
+                workers=workers,
+                worker_mode=worker_mode,
+                timeout=timeout,
+                vram_max_usage=vram_max_usage,
+                activation_reserve=activation_reserve,
+            )
+        )
 
-    def scheduler(self, scheduler: Scheduler) -> Self:
-        """Set the learning rate of every step from ``scheduler.lr(step)``."""
+    def augment(self, views: int) -> Self:
+        """Visit each sample this many times in an epoch."""
+        return self._set(augment=views)
+
+    def scheduler(self, scheduler: GivenScheduler) -> Self:
+        """Set the learning rate of every step from ``scheduler.lr(step)``.
+
+        Or give what makes the schedule: ``(world_size) -> schedule``, or ``(optimizer) ->
+        schedule`` for one of torch.
+        """
         return self._set(scheduler=scheduler)
 
     def max_grad_norm(self, norm: float) -> Self:
@@ -115,6 +177,7 @@ class TrainerBuilder:
         max_graphs: int = 16,
         partial: PartialPolicy = "auto",
         metrics_ring: int = 256,
+        steps_per_replay: int = 1,
     ) -> Self:
         """Say whether and how steps on a GPU are captured as graphs.
 
@@ -129,6 +192,7 @@ class TrainerBuilder:
                 max_graphs=max_graphs,
                 partial=partial,
                 metrics_ring=metrics_ring,
+                steps_per_replay=steps_per_replay,
             )
         )
 
@@ -136,7 +200,15 @@ class TrainerBuilder:
         """Compile the model; a map gives options of ``torch.compile``."""
         return self._set(compile=options)
 
-    def on_nonfinite(self, policy: NonFinitePolicy) -> Self:
+    def bucket_sizes(self, sizes: Mapping[str, BucketSizes]) -> Self:
+        """Pad tensors of batches, by name, to one of a few lengths."""
+        return self._set(bucket_sizes=sizes)
+
+    def passthrough(self, names: Sequence[str]) -> Self:
+        """Keep these static fields of batches from the step, and out of its signature."""
+        return self._set(passthrough=names)
+
+    def on_nonfinite(self, policy: NonFinitePolicy | Literal["quarantine"]) -> Self:
         """Say what a NaN or infinite loss does."""
         return self._set(on_nonfinite=policy)
 
@@ -195,19 +267,108 @@ class TrainerBuilder:
         """Send the records to these as well."""
         return self._set(sinks=sinks)
 
+    def reports_per_epoch(self, count: int) -> Self:
+        """Report this often within each epoch."""
+        return self._set(reports_per_epoch=count)
+
+    def timeline(self, timeline: Timeline) -> Self:
+        """Start this timeline with the run, and show it beside the records."""
+        return self._set(timeline=timeline)
+
+    def profile_graph(self, on: bool = True) -> Self:
+        """Show what the nodes of a graph model cost, timed in a forward pass at the end."""
+        return self._set(profile_graph=on)
+
     def save_path(self, stem: str | Path) -> Self:
         """Write the model to ``<stem>.fdl`` at the end."""
         return self._set(save_path=stem)
 
     def checkpoint_every(self, epochs: int) -> Self:
-        """Also write it after every n-th epoch."""
+        """Also save after every n-th epoch, to ``<stem>-epoch<number>``."""
         return self._set(checkpoint_every=epochs)
+
+    def checkpoint_at_epoch(self, epochs: Sequence[int] | int) -> Self:
+        """Also save when so many epochs are finished."""
+        return self._set(checkpoint_at_epoch=epochs)
+
+    def checkpoint_fn(self, function: CheckpointFn) -> Self:
+        """Call ``(epoch, model)`` after each of these epochs."""
+        return self._set(checkpoint_fn=function)
+
+    def checkpoint_mode(self, mode: CheckpointMode) -> Self:
+        """Say what ranks save: ``"full"``, ``"exact"`` or ``"sharded"``."""
+        return self._set(checkpoint_mode=mode)
+
+    def checkpoint_keep(self, count: int | None) -> Self:
+        """Say how many numbered checkpoints stay, the newest ones; ``None``: all."""
+        return self._set(checkpoint_keep=count)
+
+    def exact_strict(self, on: bool = True) -> Self:
+        """Raise where ranks cannot go on exactly from an exact checkpoint."""
+        return self._set(exact_strict=on)
+
+    def resume_from(self, path: str | Path) -> Self:
+        """Go on from a checkpoint: a stem, a ``.meta.json`` file, or the newest of a folder."""
+        return self._set(resume_from=path)
+
+    def ranks(self, count: int) -> Self:
+        """Train on this many ranks of the CPU, each a process with a share of the cores."""
+        return self._set(ranks=count)
+
+    def launch(self, how: LaunchChoice) -> Self:
+        """Say how ranks come to the program: ``"script"``, ``"spawn"`` or ``"auto"``."""
+        return self._set(launch=how)
+
+    def elche(self, config: ElCheConfig) -> Self:
+        """Say when and how ranks average, such as ``ElCheConfig.cpu_async()``."""
+        return self._set(elche=config)
+
+    def elastic(self, config: ElasticConfig) -> Self:
+        """Say whether ranks may be lost, come back and join."""
+        return self._set(elastic=config)
+
+    def outer_optimizer(self, factory: OuterFactory) -> Self:
+        """Step from one average to the next with an optimizer of its own, as DiLoCo does."""
+        return self._set(outer_optimizer=factory)
+
+    def inner_state(self, policy: InnerState) -> Self:
+        """Say what an average does to each rank's optimizer: keep, reset or average its state."""
+        return self._set(inner_state=policy)
+
+    def lr_scale_ratio(self, ratio: float) -> Self:
+        """Multiply rates by ``1 + (ranks - 1) * ratio``; 0 leaves them alone."""
+        return self._set(lr_scale_ratio=ratio)
+
+    def epoch_splits(self, count: int) -> Self:
+        """Make this many epochs of each pass over the data."""
+        return self._set(epoch_splits=count)
+
+    def epoch_callback_policy(self, policy: EpochCallbackPolicy) -> Self:
+        """Say which rank evaluates and saves."""
+        return self._set(epoch_callback_policy=policy)
+
+    def eval_parallel(self, on: bool = True) -> Self:
+        """Share each evaluation among the ranks."""
+        return self._set(eval_parallel=on)
+
+    def checkpoint_every_windows(self, count: int) -> Self:
+        """Also save after every ``count``-th average of the ranks, to ``<stem>-window<number>``."""
+        return self._set(checkpoint_every_windows=count)
+
+    def oom_policy(self, policy: OomPolicy) -> Self:
+        """Set what a rank does whose memory runs out in a step."""
+        return self._set(oom_policy=policy)
+
+    def max_failures(self, count: int) -> Self:
+        """End the run when more ranks than this have died."""
+        return self._set(max_failures=count)
 
     def run(self) -> TrainHandle:
         """Check the configuration and train.
 
         On one device this returns when training has ended, and what the step raises comes out
-        of it.
+        of it. With several ranks it returns at once, and the handle tells how the run goes on; the
+        processes of the ranks run the program up to this call, and end in it.
 
         Raises:
             ConfigError: Settings are missing or wrong; the message lists all of them.
@@ -215,14 +376,67 @@ class TrainerBuilder:
             CheckpointError: The final checkpoint could not be written.
             RunInterrupted: Ctrl-C.
         """
-        return Trainer.run(*self._factories, self.config)
+        model_factory, optim_factory, train_step = self._factories
+        if train_step is None:
+            raise ConfigError(
+                "run(): there is no train step",
+                hint="give it to Trainer.builder(model_factory, optim_factory, train_step), or "
+                "write the loop yourself: with ....into_worker() as worker",
+            )
+        return Trainer.run(model_factory, optim_factory, train_step, self.config)
+
+    def into_worker(
+        self, on_launcher: Callable[[TrainHandle], object] | None = None
+    ) -> AbstractContextManager[Worker]:
+        """Check the configuration, and train by the loop in the ``with`` block of the result.
+
+        The block gets the rank's :class:`Worker`. It runs on one device in this process, and with
+        several ranks in each of them: their processes run the program up to here, and end with
+        the block. The process that started them does not enter it: there this call blocks until
+        the run is over, and raises ``SystemExit``. Leaving the block early ends the run in good
+        order, for all ranks.
+
+        Args:
+            on_launcher: Called with the run's handle, once: where ranks are started, as soon as
+                they are; elsewhere when the run is over.
+
+        Raises:
+            ConfigError: Settings are missing or wrong, or are for the trainer's own loop.
+            LaunchError: There is no program that ranks could run.
+            RankError: The block raised on a rank.
+            RunFailed: The run ended without a result.
+            SystemExit: The run is over, in the process that started ranks.
+
+        Examples:
+            >>> import torch
+            >>> from flodl import TensorDataSet, Trainer
+            >>> x = torch.linspace(-1, 1, 64).reshape(64, 1)
+            >>> builder = Trainer.builder(
+            ...     lambda device: torch.nn.Linear(1, 1),
+            ...     lambda parameters: torch.optim.SGD(parameters, lr=0.5),
+            ... )
+            >>> builder = builder.dataset(TensorDataSet(x, 3 * x)).batch_size(16).num_epochs(20)
+            >>> with builder.devices(["cpu"]).into_worker() as worker:
+            ...     for epoch in worker.epochs():
+            ...         for batch in epoch:
+            ...             loss = (worker.model(batch[0]) - batch[1]).square().mean()
+            ...             loss.backward()
+            ...             worker.step(loss)
+            >>> round(worker.model.weight.detach().item(), 2)
+            3.0
+        """
+        self.config.validate()
+        model_factory, optim_factory, train_step = self._factories
+        if train_step is not None:
+            _logger.warning("into_worker(): the loop is yours, so the train step is not called")
+        return open_worker(RunSpec(model_factory, optim_factory, None, self.config), on_launcher)
 
     def _set(self, **changes: Any) -> Self:
         self.config = replace(self.config, **changes)
         return self
 
 
-class Trainer:
+class Trainer(Setup):
     """Trains a model: the same call on whatever hardware there is.
 
     Examples:
@@ -248,7 +462,9 @@ class Trainer:
 
     @staticmethod
     def builder(
-        model_factory: ModelFactory, optim_factory: OptimFactory, train_step: TrainStepFn
+        model_factory: ModelFactory,
+        optim_factory: OptimFactory,
+        train_step: TrainStepFn | None = None,
     ) -> TrainerBuilder:
         """Start describing a run.
 
@@ -256,7 +472,8 @@ class Trainer:
             model_factory: ``device -> module``; called once per rank, under the run's seed.
             optim_factory: ``parameters -> optimizer``.
             train_step: ``(model, batch) -> loss``, or ``-> (loss, {name: scalar})``. Backward,
-                clipping, learning rate, optimizer step and zeroing are the trainer's.
+                clipping, learning rate, optimizer step and zeroing are the trainer's. None for a
+                loop of your own, with :meth:`TrainerBuilder.into_worker`.
         """
         return TrainerBuilder(model_factory, optim_factory, train_step)
 
@@ -273,4 +490,7 @@ class Trainer:
             As :meth:`TrainerBuilder.run`.
         """
         config.validate()
-        return SoloRun(model_factory, optim_factory, train_step, config).run()
+        spec = RunSpec(model_factory, optim_factory, train_step, config)
+        return run_anywhere(
+            spec, lambda: SoloRun(model_factory, optim_factory, train_step, config).run()
+        )

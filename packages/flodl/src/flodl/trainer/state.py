@@ -19,6 +19,10 @@ class TrainedState:
     """Epochs finished."""
     global_step: int
     """Optimizer steps taken."""
+    generation: int = 1
+    """Which set of ranks ended the run, counted from 1."""
+    partial: bool = False
+    """Whether ranks were lost that never came back."""
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return parameters and buffers in one dictionary, as ``load_state_dict`` takes it."""

@@ -1,0 +1,53 @@
+"""Names of floDl 0.3 that mean something of ``Trainer`` now; each use warns."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, final
+
+from flodl.distributed.ddp import Ddp as ReplicaDdp
+from flodl.trainer.builder import Trainer
+
+if TYPE_CHECKING:
+    from flodl.distributed.replica.config import DdpConfig
+    from flodl.engine.config import ModelFactory, OptimFactory, TrainStepFn
+    from flodl.graph import Graph
+    from flodl.graph.stepping.protocols import OptimizerFactory
+    from flodl.trainer.builder import TrainerBuilder
+    from flodl.trainer.setup import GraphFactory
+
+__all__ = ["Ddp"]
+
+
+@final
+class Ddp(ReplicaDdp):
+    """Keeps replicas of one model together, where and when the user's loop says so.
+
+    Make it by `wrap`. The other calls are those of ``Trainer`` under their old names.
+    """
+
+    @staticmethod
+    def setup(model: Graph, builder: GraphFactory, optimizer: OptimizerFactory) -> None:
+        """Do what ``Trainer.setup`` does; deprecated."""
+        _warn("setup")
+        Trainer.setup(model, builder, optimizer)
+
+    @staticmethod
+    def setup_with(
+        model: Graph, builder: GraphFactory, optimizer: OptimizerFactory, config: DdpConfig
+    ) -> None:
+        """Do what ``Trainer.setup_with`` does; deprecated."""
+        _warn("setup_with")
+        Trainer.setup_with(model, builder, optimizer, config)
+
+    @staticmethod
+    def builder(
+        model_factory: ModelFactory, optim_factory: OptimFactory, train_step: TrainStepFn
+    ) -> TrainerBuilder:
+        """Do what ``Trainer.builder`` does; deprecated."""
+        _warn("builder")
+        return Trainer.builder(model_factory, optim_factory, train_step)
+
+
+def _warn(name: str) -> None:
+    warnings.warn(f"Ddp.{name} is now Trainer.{name}", DeprecationWarning, stacklevel=3)
