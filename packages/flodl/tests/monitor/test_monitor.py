@@ -198,3 +198,51 @@ def test_an_epoch_beyond_the_run_lengthens_it_with_one_warning(caplog):
 def test_a_run_of_no_epochs_is_refused(arguments):
     with pytest.raises(ConfigError, match="Monitor"):
         Monitor(arguments[0], start_epoch=arguments[1])
+
+
+def test_lines_go_to_standard_error_unless_told_otherwise(capsys):
+    with Monitor(1) as monitor:
+        monitor.log(0, 0.049, {"loss": 1.5264})
+    seen = capsys.readouterr()
+    assert seen.err.splitlines()[0] == "  epoch 1/1  loss=1.5264  [49ms]"
+    assert seen.out == ""
+
+
+def test_inside_an_epoch_the_rest_of_it_counts():
+    estimator = EtaEstimator(10)
+    assert estimator.within(0, 0.5) is None
+    estimator.observe(0, 2.0, now=2.0)
+    assert estimator.within(1, 0.0) == 18.0
+    assert estimator.within(1, 0.25) == 17.5
+    assert estimator.within(9, 0.5) == 1.0
+
+
+def test_reports_within_an_epoch_say_how_much_time_is_left():
+    clock = FakeClock()
+    with Monitor(4, progress="none", clock=clock) as monitor:
+        monitor.reports_per_epoch(2)
+        seen = []
+        for epoch in range(2):
+            with monitor.epoch(epoch, steps=4) as scope:
+                for _ in range(4):
+                    clock.now += 1
+                    scope.step(loss=1.0)
+                    seen.append(monitor.board.progress.get("eta"))
+    assert seen[:4] == [None] * 4
+    assert seen[4:] == [12.0, 10.0, 10.0, 8.0]
+
+
+def test_an_epoch_of_unknown_length_is_taken_to_be_as_long_as_the_one_before():
+    clock = FakeClock()
+    with Monitor(2, progress="none", clock=clock) as monitor:
+        monitor.reports_per_epoch(2)
+        ticks = []
+        for epoch in range(2):
+            with monitor.epoch(epoch) as scope:
+                for _ in range(8):
+                    clock.now += 1
+                    scope.step(loss=1.0)
+        rows = [r.body() for r in monitor.board.tree.recent_rows("root", 20)]
+    ticks = [(r["epoch"], r["step"]) for r in rows if "tick" in r]
+    # every five seconds in the first, halves in the second
+    assert ticks == [(0, 6), (1, 12), (1, 16)]

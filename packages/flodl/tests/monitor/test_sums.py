@@ -36,6 +36,21 @@ def test_what_is_no_scalar_is_refused_and_nothing_is_added(value):
     assert sums.begin_read().take() == {}
 
 
+def test_a_complex_number_is_refused():
+    sums = ScalarSums()
+    with pytest.raises(MetricTypeError, match="a complex number"):
+        sums.add({"good": 1.0, "x": torch.tensor(1 + 2j)})
+    assert sums.begin_read().take() == {}
+
+
+def test_numbers_of_both_kinds_and_booleans_count_alike():
+    sums = ScalarSums()
+    sums.add({"x": 1, "y": 0.5})
+    sums.add({"x": True, "y": torch.tensor(2)})
+    sums.add({"x": 2.5, "y": 1})
+    assert sums.begin_read().take() == {"x": (4.5, 3), "y": (3.5, 3)}
+
+
 @pytest.mark.cuda
 def test_adding_on_a_device_waits_for_nothing():
     sums = ScalarSums()

@@ -2,15 +2,18 @@ import csv
 import gc
 import io
 import json
+import pickle
 
 import pytest
 
 from flodl.core.errors import ConfigError
 from flodl.core.resources import GpuSnapshot, ResourceSample
 from flodl.device.sampler import ResourceSampler
-from flodl.monitor.events import EventKind
+from flodl.metrics import EpochMetrics
+from flodl.monitor import Monitor
 from flodl.monitor.spill import KEPT_RUNS, TimelineSpill
 from flodl.monitor.timeline import Timeline
+from flodl.records.events import EventKind
 
 
 class FakeClock:
@@ -157,3 +160,136 @@ def test_only_the_newest_runs_are_kept(tmp_path):
 def test_intervals_that_are_none_are_refused(given):
     with pytest.raises(ConfigError, match=next(iter(given))):
         Timeline(**given)
+
+
+def test_a_run_marks_its_epochs_on_its_timeline_and_ends_it(tmp_path):
+    timeline = Timeline(poll_ms=0, spill=False)
+    with Monitor(1, progress="none") as monitor:
+        monitor.timeline(timeline)
+        with monitor.epoch(0, steps=1) as epoch:
+            epoch.step(loss=0.5)
+        assert monitor.board.timelines == {timeline.host: timeline}
+    kinds = [event["k"] for event in timeline.body()["events"]]
+    assert kinds == ["epoch_start", "epoch_end"]
+    assert timeline.body()["events"][1]["loss"] == 0.5
+    assert timeline._repeater is None
+
+
+def test_an_evaluation_is_marked_with_what_it_took():
+    timeline = Timeline(poll_ms=0, spill=False)
+    metrics = EpochMetrics(
+        epoch=0,
+        avg_loss=0.5,
+        epoch_ms=100.0,
+        eval_ms=12.5,
+        batches_processed=1,
+        samples_processed=8,
+        lr=0.1,
+    )
+    with Monitor(1, progress="none") as monitor:
+        monitor.timeline(timeline)
+        monitor.log(0, 0.1, metrics)
+    events = timeline.body()["events"]
+    assert [(e["k"], e.get("ms"), e.get("lr")) for e in events] == [
+        ("eval", 12.5, None),
+        ("epoch_end", None, 0.1),
+    ]
+
+
+def test_a_second_timeline_is_refused():
+    first, second = Timeline(poll_ms=0, spill=False), Timeline(poll_ms=0, spill=False)
+    with Monitor(1, progress="none") as monitor:
+        monitor.timeline(first)
+        monitor.timeline(first)
+        with pytest.raises(ConfigError, match="one timeline"):
+            monitor.timeline(second)
+    assert second._repeater is None
+
+
+def test_an_event_may_have_begun_a_while_ago(timeline, clock):
+    clock.now = 2.0
+    timeline.event(EventKind.sync_start(), ago_ms=250)
+    timeline.event(EventKind.sync_start(), ago_ms=9000)
+    assert [event["t"] for event in timeline.body()["events"]] == [0, 1750]
+
+
+def rank_sample(util, cpu=None):
+    card = GpuSnapshot(device_index=4, name="", util_percent=util, vram_total_bytes=10)
+    return ResourceSample(cpu_percent=cpu, gpus=(card,))
+
+
+def test_what_a_process_ships_another_holds_after_it(timeline, clock, tmp_path):
+    for second, util in enumerate((90.0, 1.0, 2.0, 80.0)):
+        clock.now = float(second)
+        timeline.poll()
+        timeline.rank_sample(1, "beta", rank_sample(util, cpu=12.5))
+        timeline.event(EventKind.sync_end(ms=5.0))
+    file = timeline.ship(tmp_path / "deep" / "timeline.json")
+    other = Timeline(poll_ms=0, spill=False)
+    other.take_over(file)
+    assert other.body() == timeline.body()
+    assert other.rank_idle_gaps(1) == timeline.rank_idle_gaps(1) == [(1000, 3000)]
+    assert other.rank_idle_gaps(0) == []
+
+
+def test_marks_of_this_process_stay_where_they_were(timeline, clock, tmp_path):
+    timeline.event(EventKind.epoch_start(epoch=0))
+    file = timeline.ship(tmp_path / "timeline.json")
+    shipped = json.loads(file.read_bytes())
+    other = Timeline(poll_ms=0, spill=False)
+    other.event(EventKind.custom("mine"))
+    other._started_at = shipped["started"] - 1.5  # this process began earlier
+    other.take_over(file)
+    events = {event["k"]: event["t"] for event in other.body()["events"]}
+    assert events["epoch_start"] == 1500
+    assert events["custom"] < 1500
+
+
+def test_nothing_shipped_is_an_error_and_changes_nothing(timeline, tmp_path):
+    timeline.event(EventKind.custom("mine"))
+    with pytest.raises(OSError, match="timeline.json"):
+        timeline.take_over(tmp_path / "timeline.json")
+    assert len(timeline.body()["events"]) == 1
+
+
+def test_idle_gaps_of_ranks_elsewhere_are_told_and_those_sampled_here_once(timeline, clock):
+    for second in range(3):
+        clock.now = float(second)
+        FakeProbe.util = 0.0
+        timeline.poll()
+        timeline.rank_sample(0, timeline.host, rank_sample_of(0))
+        timeline.rank_sample(1, "beta", rank_sample(0.0))
+    FakeProbe.util = 50.0
+    idle = [event for event in timeline.body()["events"] if event["k"] == "idle"]
+    assert [(event["dev"], event.get("rank")) for event in idle] == [(0, None), (4, 1)]
+
+
+def rank_sample_of(device):
+    card = GpuSnapshot(device_index=device, name="", util_percent=0.0)
+    return ResourceSample(gpus=(card,))
+
+
+def test_a_host_has_the_samples_of_its_ranks_and_the_events_of_the_run(timeline):
+    timeline.rank_sample(0, "alpha", rank_sample(10.0))
+    timeline.rank_sample(1, "beta", rank_sample(20.0))
+    timeline.event(EventKind.throttle(rank=1))
+    body = timeline.of_host("beta").body()
+    assert body["host"] == "beta"
+    assert [(row["rank"], row["gpus"][0]["u"]) for row in body["rank_samples"]] == [(1, 20)]
+    assert [event["k"] for event in body["events"]] == ["throttle"]
+
+
+def test_a_process_that_a_run_started_samples_only_when_told_what(timeline, monkeypatch):
+    monkeypatch.setenv("FLODL_INTERNAL_ROLE", "rank")
+    timeline.start()
+    assert timeline._repeater is None
+    timeline.start(devices=[3])
+    assert timeline._repeater is not None
+    assert timeline._sampler._devices == {3}
+    timeline.stop()
+
+
+def test_a_timeline_is_another_one_after_pickle(tmp_path):
+    made = pickle.loads(pickle.dumps(Timeline(50, 500, label="mine", spill=tmp_path)))
+    assert (made._poll_ms, made._broadcast_ms, made._label) == (50, 500, "mine")
+    assert (made._spill_place, len(made)) == (tmp_path, 0)

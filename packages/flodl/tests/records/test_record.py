@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -44,6 +45,18 @@ def test_lines_are_strict_json_in_one_line(encode):
     assert b"\n" not in line
     assert json.loads(line) == body
     assert Record(1, "event", "root", line).body() == body
+
+
+@pytest.mark.parametrize("encode", [encode_json, _standard_encoder()], ids=["chosen", "standard"])
+def test_a_line_that_is_kept_holds_no_more_than_itself(encode):
+    body = {f"k{key}": key + 0.5 for key in range(16)}
+    tracemalloc.start()
+    try:
+        lines = [encode(body) for _ in range(200)]
+        held = tracemalloc.get_traced_memory()[0] / len(lines)
+    finally:
+        tracemalloc.stop()
+    assert held < len(lines[0]) + 128
 
 
 def test_the_standard_encoder_refuses_nan():

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from flodl.core.paths import RecordPathError
 from flodl.records import NodeReport, RecordTree
-from flodl.records import tree as tree_module
+from flodl.records import intake as intake_module
+from flodl.records import store as store_module
 from flodl.records.errors import ReductionConflict
 
 
@@ -174,14 +175,14 @@ def test_excess_metrics_are_refused_with_one_alert(tree):
     many = {f"k{n}": 1.0 for n in range(300)}
     made = bodies(tree.publish([report("root", metrics=many)]))
     assert [b["class"] for b in made if b["kind"] == "event"] == ["overflow"]
-    assert len(made[-1]["metrics"]) == tree_module.MAX_KEYS
+    assert len(made[-1]["metrics"]) == intake_module.MAX_KEYS
     assert "'k256'" in next(b for b in made if b["kind"] == "event")["detail"]
     made = bodies(tree.publish([report("root", metrics={"a\nb": 1.0, "k1": 2.0}, tick=1)]))
     assert made[-1]["metrics"] == {"k1": 2.0}
 
 
 def test_excess_paths_are_refused_with_one_alert(tree, monkeypatch):
-    monkeypatch.setattr(tree_module, "MAX_PATHS", 4)
+    monkeypatch.setattr(store_module, "MAX_PATHS", 4)
     made = bodies(tree.publish([report(f"root/rank{n}") for n in range(10)]))
     assert len(tree.paths()) == 4
     assert [b["class"] for b in made if b["kind"] == "event"] == ["overflow"]

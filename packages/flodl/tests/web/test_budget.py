@@ -52,3 +52,19 @@ def test_a_run_that_has_ended_has_no_budget(clock):
 
 def test_the_whole_run_costs_more_than_a_file():
     assert cost_of("/static/x/app.js") < cost_of("/paths") < cost_of("/node") < cost_of("/snapshot")
+
+
+def test_connections_are_paid_for_though_nobody_can_refuse_them(clock):
+    spent = budget(clock)
+    for _ in range(500):
+        spent.charge_connection()
+    assert spent.is_exhausted
+    assert spent.reserve(1) is None
+    clock.now += 1
+    assert not spent.is_exhausted
+
+
+def test_connections_of_a_run_that_has_ended_are_free(clock):
+    spent = budget(clock, is_over=True)
+    spent.charge_connection()
+    assert spent.reserve(1) == 0.0

@@ -151,3 +151,47 @@ def test_connections_that_ask_for_nothing_are_closed(serve, monkeypatch):
     with portal.raw() as silent, portal.stream("/stream") as stream:
         assert silent.recv(10) == b""
         assert stream.next()["event"] == "hello"
+
+
+def test_noise_is_refused_without_a_word_on_the_console(portal, caplog):
+    for _ in range(5):
+        with portal.raw() as raw:
+            raw.sendall(b"\x00\xff\r\n\r\n")
+            assert raw.recv(1 << 16).startswith(b"HTTP/1.1 400 ")
+    assert caplog.records == []
+
+
+def test_connections_count_against_the_budget_of_a_running_run(portal):
+    budget = portal.server._hub.budget
+    before = budget._left
+    for _ in range(50):
+        portal.raw().close()
+    portal.wait_for(lambda: budget._left < before - 40)
+
+
+def test_what_goes_wrong_in_a_route_is_still_told(serve, caplog, monkeypatch):
+    portal = serve()
+    monkeypatch.setattr(portal.board.tree, "paths", lambda prefix: 1 / 0)
+    assert portal.get("/paths").status_code == 500
+    deadline = time.monotonic() + 10
+    while "ZeroDivisionError" not in caplog.text:
+        assert time.monotonic() < deadline, "it was not told"
+        time.sleep(0.01)
+
+
+def test_who_waits_for_the_budget_is_let_go_when_the_server_ends(portal, caplog):
+    budget = portal.server._hub.budget
+    budget._left = -100.0
+    waiting = [portal.raw() for _ in range(3)]
+    for raw in waiting:
+        raw.sendall(b"GET /paths HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    deadline = time.monotonic() + 10
+    while len(portal.server._server.server_state.tasks) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    portal.server.stop()
+    answers = [raw.recv(1 << 16) for raw in waiting]
+    for raw in waiting:
+        raw.close()
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+    assert caplog.records == []

@@ -1,5 +1,7 @@
 import json
+import math
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -210,3 +212,54 @@ def test_records_with_line_breaks_stay_one_event(portal):
         event = stream.until(lambda e: e["event"] == "record" and e["data"]["kind"] == "log")[-1]
     assert event["data"]["text"] == "a\n\nevent: evil\ndata: {}\n\n"
     assert json.dumps(event["data"])
+
+
+def test_a_page_may_ask_for_fewer_digits_of_children_and_gets_all_else_as_it_is(portal):
+    report = NodeReport(
+        path="root/host-0/rank0",
+        metrics={"1.23456789": 1.23456789, "tiny": 1.23456789e-9, "count": 123456789.0},
+        nonfinite={"bad": {"nan": 1}},
+        work=1,
+        tick=4242,
+        res={"vram_total": 98765432101, "gpu_util": 33.333333333},
+        label="v1.23456789",
+        producer="rank0",
+    )
+    portal.board.tree.alert("drift", "root/host-0/rank0", "by 1.23456789")
+    portal.board.tree.publish([replace(report, metrics={**report.metrics, "bad": math.nan})])
+    seen = {}
+    for digits in ("", "&digits=4"):
+        with portal.stream(f"/stream?path=root/host-0{digits}") as stream:
+            seen[digits] = records(stream.until(is_tick(4242)))
+    whole, brief = (seen[d][-1] for d in ("", "&digits=4"))
+    above = [[r for r in seen[d] if r.get("path") == "root/host-0"] for d in ("", "&digits=4")]
+    assert above[0] == above[1]
+    assert whole["metrics"]["1.23456789"] == 1.23456789
+    assert brief["metrics"] == {
+        "1.23456789": 1.235,
+        "tiny": 1.235e-9,
+        "count": 123456789,
+        "bad": None,
+    }
+    assert brief["res"]["vram_total"] == 98765432101
+    assert brief["res"]["gpu_util"] == 33.33
+    assert {k: v for k, v in brief.items() if k not in {"metrics", "res"}} == {
+        k: v for k, v in whole.items() if k not in {"metrics", "res"}
+    }
+    assert "by 1.23456789" in [r.get("detail") for r in seen["&digits=4"]]
+
+
+@pytest.mark.parametrize("digits", ["0", "-1", "x", "1.5"])
+def test_a_wrong_number_of_digits_is_refused(portal, digits):
+    answer = portal.get(f"/stream?digits={digits}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_query")
+
+
+def test_what_the_run_is_comes_once_however_often_it_changed(portal):
+    for epoch in range(5):
+        portal.board.tree.describe(total_epochs=100 + epoch)
+    with portal.stream("/stream?path=root") as stream:
+        publish(portal, 777)
+        seen = records(stream.until(is_tick(777)))
+    metas = [record for record in seen if record["kind"] == "meta"]
+    assert [meta["run"]["total_epochs"] for meta in metas] == [104]

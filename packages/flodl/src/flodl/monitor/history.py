@@ -1,4 +1,4 @@
-"""One logged epoch: what it measured, as its caller, the epoch feed and the tree see it."""
+"""One logged epoch: what it measured, as its caller and the epoch feed see it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flodl.core.paths import ROOT
-from flodl.core.resources import ResourceSample, host_body, sample_body
+from flodl.core.resources import ResourceSample
 from flodl.metrics.epoch import EpochMetrics
-from flodl.records.node import NodeReport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +47,7 @@ def gpu_metrics_of(metrics: EpochMetrics) -> tuple[GpuMetrics, ...]:
     if metrics.world_size < 2:
         return ()
     total = sum(metrics.per_rank_samples) or 1
-    indices = getattr(metrics, "device_indices", None) or range(len(metrics.per_rank_samples))
+    indices = metrics.device_indices or range(len(metrics.per_rank_samples))
     return tuple(
         GpuMetrics(
             device_index=index,
@@ -85,23 +83,6 @@ def feed_body(record: EpochRecord, total: int) -> dict[str, Any]:
     if record.eta_secs is not None:
         body["eta"] = record.eta_secs
     return body
-
-
-def epoch_report(record: EpochRecord, *, work: int, step: int | None, restart: bool) -> NodeReport:
-    """Return what an epoch of a single process reports to the tree."""
-    return NodeReport(
-        path=ROOT,
-        metrics=record.metrics,
-        work=work,
-        epoch=record.epoch,
-        epoch_complete=True,
-        step=step,
-        restart=restart,
-        res=sample_body(record.resources),
-        host_res=host_body(record.resources),
-        label=record.resources.gpus[0].name if len(record.resources.gpus) == 1 else None,
-        device=record.resources.gpus[0].device_index if len(record.resources.gpus) == 1 else None,
-    )
 
 
 def _gpu_bodies(record: EpochRecord) -> list[dict[str, Any]]:

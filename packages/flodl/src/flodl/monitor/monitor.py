@@ -13,31 +13,28 @@ from typing import Any, Literal, Self, TextIO
 
 from flodl.core.errors import ConfigError
 from flodl.core.log import warn_once
-from flodl.core.paths import ROOT
-from flodl.core.resources import ResourceSample, host_body, sample_body
+from flodl.core.resources import ResourceSample
 from flodl.device.sampler import ResourceSampler
 from flodl.metrics.epoch import EpochMetrics
 from flodl.monitor.console import ConsoleLines, VramReading
-from flodl.monitor.errors import MonitorFinished
-from flodl.monitor.eta import EtaEstimator
 from flodl.monitor.exports import history_csv, history_log
+from flodl.monitor.feeding import MonitorFeed, describe
 from flodl.monitor.files import write_file
-from flodl.monitor.history import EpochRecord, epoch_report, feed_body, gpu_metrics_of
+from flodl.monitor.history import EpochRecord, gpu_metrics_of
 from flodl.monitor.notebook import frame_html, history_html, show_html
-from flodl.monitor.picture import ProfiledModel, Watchable, json_metadata, parameter_counts
-from flodl.monitor.place import announcement, serve_place
-from flodl.monitor.plane import RunPlane, SavedPage
-from flodl.monitor.progress import ProgressMode, progress_output
+from flodl.monitor.outlets import MonitorOutlets
+from flodl.monitor.picture import ProfiledModel
+from flodl.monitor.plane import RunPlane
+from flodl.monitor.progress import ProgressMode, Silence, progress_output
+from flodl.monitor.role import is_primary
 from flodl.monitor.scope import EpochScope, StepReport
 from flodl.monitor.speaker import Speaker
-from flodl.monitor.termination import TerminationGuard
 from flodl.monitor.values import MetricsLike, metric_values
 from flodl.records.board import RunBoard
 from flodl.records.cadence import ReportSchedule
-from flodl.records.node import NodeReport
+from flodl.records.eta import EtaEstimator
+from flodl.records.events import EventKind
 from flodl.records.record import RunStatus, Sink
-from flodl.records.rollup import Reduction
-from flodl.web.archive import MAX_BYTES, Theme
 
 EndStatus = Literal["complete", "failed", "aborted"]
 _RUN_STATUS: Mapping[EndStatus, RunStatus] = {
@@ -48,7 +45,7 @@ _RUN_STATUS: Mapping[EndStatus, RunStatus] = {
 _logger = logging.getLogger(__name__)
 
 
-class Monitor:
+class Monitor(MonitorOutlets):
     """Prints a line for each epoch, with the time left, and shows the run to whoever looks.
 
     It samples this host and the run's GPUs in the background, keeps the history, and serves the
@@ -61,7 +58,7 @@ class Monitor:
         name: Title printed before the first line, or ``None`` for none.
         progress: ``"plain"`` prints lines, ``"rich"`` and ``"tqdm"`` keep a live bar below them,
             ``"none"`` keeps silent and only records.
-        stream: Where lines go; ``None`` means standard output at the time of printing.
+        stream: Where lines go; ``None`` means standard error at the time of printing.
         sinks: Where records go as well, such as ``TensorBoardSink(...)``.
         clock: Source of seconds, monotonic; for tests.
 
@@ -71,7 +68,8 @@ class Monitor:
         MissingExtraError: The bar's library is not installed.
 
     Examples:
-        >>> monitor = Monitor(1)
+        >>> import sys
+        >>> monitor = Monitor(1, stream=sys.stdout)
         >>> record = monitor.log(0, 0.049, {"loss": 1.5264})
           epoch 1/1  loss=1.5264  [49ms]
     """
@@ -93,44 +91,30 @@ class Monitor:
             raise ConfigError(
                 f"Monitor(start_epoch={start_epoch}): must lie in [0, {total_epochs})"
             )
+        primary = is_primary()
+        output = progress_output(progress, total_epochs, stream)
+        speaker = Speaker(output if primary else Silence())
+        board = RunBoard(clock=clock)
+        plane = RunPlane(board, clock=clock, on_tick=speaker.say_alerts)
+        super().__init__(plane, speaker, sinks, name=name, is_primary=primary)
         self.total_epochs = total_epochs
         self._announced_epochs = total_epochs
-        self.name = name
         self._clock = clock
         self._started = clock()
-        self._speaker = Speaker(progress_output(progress, total_epochs, stream))
         self._lines = ConsoleLines(total_epochs)
         self._eta = EtaEstimator(total_epochs)
         self._history: list[EpochRecord] = []
         self._reports = 0
-        self._tick = 0
-        self._steps = 0
-        self._epoch_samples = 0.0
-        self._feeds_tree = True
-        self._user_metadata: dict[str, Any] = {}
-        self._model_metadata: dict[str, Any] = {}
-        self._is_finished = False
-        self._plane = RunPlane(RunBoard(clock=clock), clock=clock, on_tick=self._speaker.say_alerts)
-        self._describe(start_epoch)
-        self.board.tree.listen(self._speaker.notice)
-        self._plane.add_sinks(sinks)
+        self._feed = MonitorFeed(board)
+        board.tree.listen(speaker.notice)
+        describe(board, name, total_epochs, start_epoch)
         self._sampler = ResourceSampler()
         self._resources = self._sampler.reader()
         self._window_resources = self._sampler.reader()
-        self._sampler.start()
-        self._guard = TerminationGuard(self._abort)
+        if primary:
+            self._sampler.start()
 
     # ------------------------------------------------------------ the run
-
-    @property
-    def board(self) -> RunBoard:
-        """What viewers of the run see."""
-        return self._plane.board
-
-    @property
-    def plane(self) -> RunPlane:
-        """What reads the board: portal, record log, sinks, saved pages."""
-        return self._plane
 
     @property
     def sampler(self) -> ResourceSampler:
@@ -164,7 +148,7 @@ class Monitor:
         self._plane.start()
         values = metric_values(metrics)
         left = self._eta.observe(epoch, seconds, self._clock())
-        resources, _ = self._resources.read()
+        resources, spreads = self._resources.read()
         record = EpochRecord(
             epoch=epoch,
             duration_secs=seconds,
@@ -177,7 +161,11 @@ class Monitor:
         self._print_epoch(record)
         is_repeated = any(held.epoch >= epoch for held in self._history[-1:])
         self._history.append(record)
-        self._publish(record, _samples_of(metrics), restart=is_repeated)
+        samples = metrics.samples_processed if isinstance(metrics, EpochMetrics) else 0
+        self._feed.publish_epoch(
+            record, self.total_epochs, spreads, samples=samples, restart=is_repeated
+        )
+        self._mark_epoch(record, metrics)
         self._speaker.say_alerts()
         return record
 
@@ -200,27 +188,56 @@ class Monitor:
             >>> monitor.history[0].metrics
             {'loss': 0.4}
         """
+        started = self._clock()
+        scope = self.follow(epoch, steps=steps)
+        yield scope
+        self.log(epoch, self._clock() - started, scope.finish())
+
+    def follow(
+        self,
+        epoch: int,
+        *,
+        steps: int | None = None,
+        global_step: int | None = None,
+        accumulate: int = 1,
+    ) -> EpochScope:
+        """Follow one epoch step by step, as :meth:`epoch`; whoever asks for it logs the epoch.
+
+        Args:
+            epoch: 0-based.
+            steps: Steps of the epoch, for reports in between; ``None`` for those of the epoch
+                before, or unknown in the first.
+            global_step: Optimizer steps of the run before it; ``None`` for those seen here.
+            accumulate: Steps of the loop for one of the optimizer.
+
+        Raises:
+            ConfigError: ``epoch`` is negative.
+            MonitorFinished: The monitor has finished.
+        """
         self._check_epoch(epoch, 0.0)
         self._plane.start()
         self.board.start()
-        started, before = self._clock(), self._steps
-        schedule = ReportSchedule(self._reports, steps)
+        self._mark(EventKind.epoch_start(epoch=epoch))
+        before = self._feed.steps if global_step is None else global_step
+        known = steps or self._feed.steps_per_epoch or None
 
         def report(part: StepReport) -> None:
-            self._steps = before + part.step_in_epoch
-            self._publish_part(epoch, part)
-            if steps:
-                self._speaker.advance(epoch + part.step_in_epoch / steps)
+            self._feed.steps = before + part.step_in_epoch // accumulate
+            self._feed.publish_part(epoch, part, *self._window_resources.read())
+            if known:
+                done = min(1.0, part.step_in_epoch / known)
+                left = self._eta.within(epoch, done)
+                self.board.set_progress(epoch=epoch, total=self.total_epochs, eta=left)
+                self._speaker.advance(epoch + done)
 
-        scope = EpochScope(schedule, report, self._clock)
-        yield scope
-        values = scope.finish()
-        self._steps = before + scope.steps
-        self._epoch_samples = scope.samples
-        self.log(epoch, self._clock() - started, values)
+        def end(scope: EpochScope) -> None:
+            after = before - (-scope.steps // accumulate)
+            self._feed.end_steps(after, scope.steps, scope.samples)
+
+        return EpochScope(ReportSchedule(self._reports, known), report, self._clock, on_end=end)
 
     def reports_per_epoch(self, count: int) -> None:
-        """Report this often within each epoch that is followed by :meth:`epoch`.
+        """Report this often within each epoch that is followed step by step.
 
         Raises:
             ConfigError: ``count`` is negative.
@@ -244,7 +261,8 @@ class Monitor:
         self._is_finished = True
         self._guard.release()
         self._sampler.stop()
-        self._plane.finish(_RUN_STATUS[status], linger=linger)
+        self._do({"op": "finish", "status": _RUN_STATUS[status], "linger": linger})
+        self._plane.finish(_RUN_STATUS[status])
         metrics = self._history[-1].metrics if self._history else {}
         self._speaker.close()
         self._speaker.line(self._lines.summary(status, self._clock() - self._started, metrics))
@@ -255,108 +273,7 @@ class Monitor:
             self.watch_profiled(graph)
         self.finish(linger=linger)
 
-    # ------------------------------------------------------------ the portal
-
-    def serve(
-        self,
-        port: int = 3000,
-        *,
-        host: str | None = None,
-        token: str | None = None,
-        allowed_hosts: Sequence[str] = (),
-        isolate: bool = False,
-    ) -> str:
-        """Serve the live portal, and return its address.
-
-        It listens on this machine alone unless told otherwise. Where others reach it, viewers
-        must know a token, which is made up and printed if none is given.
-
-        Args:
-            port: 0 picks a free one.
-            host: Address to listen on; ``None`` for ``FLODL_DASHBOARD_BIND``, or loopback.
-            token: What viewers must know; ``None`` for ``FLODL_DASHBOARD_TOKEN``.
-            allowed_hosts: More names that the server may be called by.
-            isolate: Serve from a process of its own instead of a thread.
-
-        Raises:
-            DashboardAlreadyServing: It is served on another port.
-            DashboardBindError: It cannot listen there.
-            MonitorFinished: The monitor has finished.
-        """
-        self._check_running("serve()")
-        is_new = self._plane.portal is None
-        place = serve_place(
-            port, host=host, token=token, allowed_hosts=allowed_hosts, isolate=isolate
-        )
-        portal = self._plane.serve(place)
-        if is_new:
-            for line in announcement(place, portal.port):
-                self._speaker.line(line)
-        return portal.url
-
-    def watch(self, graph: Watchable) -> None:
-        """Show a graph's picture, identity and parameter counts."""
-        self.set_svg(graph.svg())
-        self._identify(graph)
-
-    def watch_profiled(self, graph: ProfiledModel) -> None:
-        """Show a graph's picture colored by what its nodes cost, its identity and counts."""
-        self.set_svg(graph.svg_with_profile())
-        self._identify(graph)
-
-    def set_svg(self, svg: str) -> None:
-        """Show this picture of the model; whatever could act in it is dropped.
-
-        Raises:
-            SvgError: It is no SVG picture.
-        """
-        from flodl.web.svg import safe_svg
-
-        self.board.set_svg(safe_svg(svg))
-
-    def set_identity(self, label: str | None, hash: str | None) -> None:  # noqa: A002 (its name)
-        """Show this label and structural hash of the model."""
-        self.board.set_facts(label=label, hash=hash)
-        self.board.tree.describe(label=label, hash=hash)
-
-    def set_metadata(self, meta: Mapping[str, Any]) -> None:
-        """Show these settings of the run; they win over what a watched graph says of itself."""
-        self._user_metadata = json_metadata(meta)
-        self._show_metadata()
-
     # ------------------------------------------------------------ files
-
-    def save_html(
-        self,
-        path: str | Path,
-        *,
-        theme: Theme = "auto",
-        max_bytes: int = MAX_BYTES,
-        every: float | None = None,
-    ) -> None:
-        """Save the whole portal as one offline file when the run ends, however it ends.
-
-        Args:
-            path: The file.
-            theme: Look that is pinned in it, or ``"auto"``.
-            max_bytes: Its size at most; a longer run gets coarser.
-            every: Also save it every so many seconds.
-
-        Raises:
-            ConfigError: There is no such theme, or ``every`` is not positive.
-        """
-        self._plane.save_page(
-            SavedPage(path=Path(path), theme=theme, max_bytes=max_bytes, every=every)
-        )
-        self._guard.watch_signal()
-
-    def save_now(self, path: str | Path) -> Path:
-        """Save the whole portal as one offline file at once.
-
-        Raises:
-            MonitorExportError: It cannot be written.
-        """
-        return self._plane.save_now(SavedPage(path=Path(path)))
 
     def export_csv(self, path: str | Path) -> Path:
         """Write the history as CSV, one row per epoch.
@@ -364,6 +281,8 @@ class Monitor:
         Raises:
             MonitorExportError: It cannot be written.
         """
+        if not self._is_primary:
+            return Path(path)
         return write_file(path, history_csv(self._history).encode())
 
     def write_log(self, path: str | Path) -> Path:
@@ -372,30 +291,10 @@ class Monitor:
         Raises:
             MonitorExportError: It cannot be written.
         """
+        if not self._is_primary:
+            return Path(path)
         text = history_log(self._history, self._lines, self._clock() - self._started)
         return write_file(path, text.encode())
-
-    def record_log(self, folder: str | Path, max_bytes: int = 0) -> None:
-        """Write every record to a tree of JSON-lines files, whose paths are the record paths.
-
-        Args:
-            folder: Where the tree begins.
-            max_bytes: Cap per node; 0 means 32 MiB.
-
-        Raises:
-            ConfigError: ``max_bytes`` is out of range, or a log is open already.
-            RecordLogError: The folder cannot be written.
-        """
-        self._plane.open_log(folder, max_bytes)
-
-    def scalar_reduction(self, key: str, reduction: Reduction) -> None:
-        """Say how a scalar of yours rolls up over ranks; the mean unless said otherwise.
-
-        Raises:
-            ReductionConflict: The key's reduction is fixed.
-            ConfigError: There is no such reduction.
-        """
-        self.board.tree.declare(key, reduction)
 
     def history_frame(self) -> Any:
         """Return the history as a pandas ``DataFrame``, one row per epoch.
@@ -449,10 +348,6 @@ class Monitor:
 
     # ------------------------------------------------------------ inside
 
-    def _check_running(self, what: str) -> None:
-        if self._is_finished:
-            raise MonitorFinished(f"Monitor.{what}: the monitor has finished")
-
     def _check_epoch(self, epoch: int, seconds: float) -> None:
         self._check_running(f"log(epoch={epoch})")
         if epoch < 0:
@@ -473,57 +368,17 @@ class Monitor:
         self._eta.total = total
         self.board.tree.describe(total_epochs=total)
 
-    def _describe(self, start_epoch: int) -> None:
-        self.board.tree.describe(
-            id=f"{int(time.time() * 1000):x}",
-            label=self.name,
-            hash=None,
-            total_epochs=self.total_epochs,
-            start_epoch=start_epoch,
-            started_ts=int(time.time() * 1000),
-            mode="solo",
-            reports_per_epoch=0,
-        )
-        self.board.set_facts(label=self.name)
+    def _mark(self, event: EventKind) -> None:
+        if self._plane.timeline is not None:
+            self._plane.timeline.event(event)
 
-    def _publish(self, record: EpochRecord, samples: int, *, restart: bool) -> None:
-        board = self.board
-        board.set_progress(epoch=record.epoch + 1, total=self.total_epochs, eta=record.eta_secs)
-        if self._feeds_tree:
-            work = samples or int(self._take_epoch_samples())
-            report = epoch_report(record, work=work, step=self._steps or None, restart=restart)
-            board.tree.publish([report])
-        board.add_epoch(feed_body(record, self.total_epochs))
-
-    def _publish_part(self, epoch: int, part: StepReport) -> None:
-        sample, _ = self._window_resources.read()
-        metrics = dict(part.means)
-        if part.seconds > 0:
-            metrics["throughput"] = part.samples / (part.seconds * 1000)
-        report = NodeReport(
-            path=ROOT,
-            metrics=metrics,
-            work=part.samples,
-            tick=self._tick,
-            epoch=epoch,
-            step=self._steps,
-            res=sample_body(sample),
-            host_res=host_body(sample),
-        )
-        self._tick += 1
-        self.board.tree.publish([report])
-
-    def _take_epoch_samples(self) -> float:
-        samples, self._epoch_samples = self._epoch_samples, 0.0
-        return samples
-
-    def _identify(self, graph: Watchable) -> None:
-        self.set_identity(graph.label, graph.structural_hash)
-        self._model_metadata = {"parameters": parameter_counts(graph)}
-        self._show_metadata()
-
-    def _show_metadata(self) -> None:
-        self.board.set_metadata({**self._model_metadata, **self._user_metadata})
+    def _mark_epoch(self, record: EpochRecord, metrics: MetricsLike) -> None:
+        known = metrics if isinstance(metrics, EpochMetrics) else None
+        if known is not None and known.eval_ms is not None:
+            self._mark(EventKind.eval(ms=known.eval_ms))
+        lr = record.metrics.get("lr") if known is None else known.lr
+        loss = record.metrics.get("loss")
+        self._mark(EventKind.epoch_end(epoch=record.epoch, loss=loss, lr=lr))
 
     def _print_epoch(self, record: EpochRecord) -> None:
         if self.name is not None and not self._history:
@@ -545,7 +400,3 @@ def _vram_reading(resources: ResourceSample) -> VramReading | None:
     if used is None or total is None:
         return None
     return VramReading(used_bytes=used, total_bytes=total, util_percent=resources.gpu_util_percent)
-
-
-def _samples_of(metrics: MetricsLike) -> int:
-    return metrics.samples_processed if isinstance(metrics, EpochMetrics) else 0

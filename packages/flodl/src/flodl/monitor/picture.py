@@ -37,7 +37,14 @@ class ProfiledModel(Watchable, Protocol):
         """Return its picture, colored by cost."""
 
 
-def parameter_counts(model: Watchable) -> dict[str, int]:
+class Counted(Protocol):
+    """Anything with parameters."""
+
+    def parameters(self) -> Any:
+        """Return an iterator over its parameters."""
+
+
+def parameter_counts(model: Counted) -> dict[str, int]:
     """Return how many parameters a model has: all, trainable, and frozen."""
     sizes = [(int(p.numel()), bool(p.requires_grad)) for p in model.parameters()]
     trainable = sum(size for size, is_trained in sizes if is_trained)

@@ -5,53 +5,35 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flodl.core.errors import ConfigError, FlodlError
 from flodl.core.log import warn_once
 from flodl.core.paths import ROOT
+from flodl.monitor.commands import Command, apply_command
 from flodl.monitor.errors import MissingExtraError, MonitorExportError
 from flodl.monitor.files import write_file
 from flodl.monitor.place import ServePlace
 from flodl.monitor.repeater import Repeater
+from flodl.monitor.saved_page import SavedPage
 from flodl.monitor.sink_runner import SinkRunner
 from flodl.records.board import RunBoard
 from flodl.records.journal import RecordLog
 from flodl.records.record import RunStatus, Sink
-from flodl.web.archive import MAX_BYTES, Theme, portal_file
+from flodl.web.archive import portal_file
 from flodl.web.errors import DashboardAlreadyServing
 
 if TYPE_CHECKING:
-    from flodl.monitor.serving import Portal
+    import socket
 
-THEMES: tuple[Theme, ...] = ("auto", "light", "dark")
+    from flodl.monitor.serving import Portal
+    from flodl.monitor.timeline import Timeline
+    from flodl.web.extension import Extension
+
 _TICK_S = 1.0
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavedPage:
-    """The portal as a file.
-
-    Raises:
-        ConfigError: The theme is none, or the interval is not positive.
-    """
-
-    path: Path
-    theme: Theme = "auto"
-    max_bytes: int = MAX_BYTES
-    every: float | None = None
-    """Seconds between saves while the run goes on; ``None`` saves at its end alone."""
-
-    def __post_init__(self) -> None:
-        if self.theme not in THEMES:
-            raise ConfigError(
-                f"theme={self.theme!r}: must be one of {', '.join(map(repr, THEMES))}"
-            )
-        if self.every is not None and not self.every > 0:
-            raise ConfigError(f"every={self.every}: must be a positive number of seconds, or None")
 
 
 class RunPlane:
@@ -73,6 +55,8 @@ class RunPlane:
         on_tick: Callable[[], object] | None = None,
     ) -> None:
         self.board = board
+        self.timeline: Timeline | None = None
+        """Where events of the run go, ``None`` where nobody keeps them."""
         self._on_tick = on_tick
         self._clock = clock
         self._portal: Portal | None = None
@@ -80,6 +64,7 @@ class RunPlane:
         self._sinks: SinkRunner | None = None
         self._pages: list[SavedPage] = []
         self._saved_at: dict[Path, float] = {}
+        self._leave: dict[str, Callable[[], None]] = {}
         self._is_finished = False
         self._ticker: Repeater | None = None
 
@@ -98,8 +83,18 @@ class RunPlane:
         if self._ticker is None and not self._is_finished:
             self._ticker = Repeater(self.tick, _TICK_S, "flodl-monitor")
 
-    def serve(self, place: ServePlace) -> Portal:
+    def serve(
+        self,
+        place: ServePlace,
+        extension: Extension | None = None,
+        listener: socket.socket | None = None,
+    ) -> Portal:
         """Serve the portal; the same place again is no change.
+
+        Args:
+            place: Where.
+            extension: More routes on its port.
+            listener: A socket that listens there already; the portal closes it.
 
         Raises:
             DashboardAlreadyServing: It is served on another port.
@@ -112,7 +107,7 @@ class RunPlane:
             except ImportError as error:
                 raise MissingExtraError("serve()", extra="monitor") from error
 
-            self._portal = open_portal(self.board, place)
+            self._portal = open_portal(self.board, place, extension, listener)
             self.start()
         elif place.port not in {0, self._portal.port}:
             raise DashboardAlreadyServing(
@@ -120,6 +115,17 @@ class RunPlane:
                 hint=f"open {self._portal.url}",
             )
         return self._portal
+
+    def release(self) -> ServePlace | None:
+        """Stop serving, and return where; another process can listen there then.
+
+        ``None`` where nothing was served.
+        """
+        portal, self._portal = self._portal, None
+        if portal is None:
+            return None
+        portal.stop()
+        return replace(portal.place, port=portal.port)
 
     def open_log(self, folder: str | Path, max_bytes: int = 0) -> RecordLog:
         """Write every record to a tree of files.
@@ -132,7 +138,7 @@ class RunPlane:
             raise ConfigError(f"record_log({str(folder)!r}): {self._log.folder} is open already")
         self._log = RecordLog(folder, max_bytes, on_error=self._io_alert)
         log = self._log
-        self.board.tree.listen(log.offer)
+        self._leave["log"] = self.board.tree.listen(log.offer)
         self.board.count_losses("record_log", lambda: log.dropped)
         self.start()
         meta = self.board.tree.meta
@@ -151,9 +157,50 @@ class RunPlane:
         if sinks:
             runner = SinkRunner(sinks, self._facts, lambda text: self._io_alert(ROOT, text))
             self._sinks = runner
-            self.board.tree.listen(runner.offer)
+            self._leave["sinks"] = self.board.tree.listen(runner.offer)
             self.board.count_losses("sinks", lambda: runner.dropped)
             self.start()
+
+    def hand_over(self) -> None:
+        """End what reads the board here, because another process goes on with all of it.
+
+        Sinks that no record has reached yet are never opened, pages are not saved.
+        """
+        self.release()
+        self._pages.clear()
+        sinks, self._sinks = self._sinks, None
+        log, self._log = self._log, None
+        for leave in self._leave.values():
+            leave()
+        self._leave.clear()
+        if sinks is not None:
+            sinks.close("done")
+        if log is not None:
+            log.close()
+
+    def apply(self, command: Command) -> None:
+        """Do what the monitor of another process was told, as it has sent it.
+
+        Raises:
+            ConfigError: There is no such operation, or its values are refused.
+        """
+        apply_command(self, command)
+
+    def add_timeline(self, timeline: Timeline, devices: Sequence[int] | None = None) -> None:
+        """Start a timeline if it does not run, show it, and end it with the run.
+
+        Args:
+            timeline: The timeline.
+            devices: Physical indices of the GPUs of ranks that are directed here.
+
+        Raises:
+            ConfigError: There is one already.
+        """
+        if self.timeline is not None and self.timeline is not timeline:
+            raise ConfigError("a run has one timeline, and this one has it already")
+        self.timeline = timeline
+        timeline.start(devices=devices)
+        self.board.add_timeline(timeline.host, timeline)
 
     def save_page(self, page: SavedPage) -> None:
         """Save the portal to this file at the end, and at intervals if the page says so."""
@@ -199,6 +246,8 @@ class RunPlane:
         self._is_finished = True
         if self._ticker is not None:
             self._ticker.stop()
+        if self.timeline is not None:
+            self.timeline.stop()
         tree = self.board.tree
         tree.watch_stalls(on=False)
         tree.flush_alerts()
@@ -212,11 +261,6 @@ class RunPlane:
             self._sinks.close(status)
         if self._portal is not None:
             self._portal.stop(linger=linger)
-
-    def save_pages(self) -> None:
-        """Save all pages at once; for a process that is about to be ended."""
-        for page in self._pages:
-            self._save_quietly(page)
 
     def _save_quietly(self, page: SavedPage) -> None:
         try:

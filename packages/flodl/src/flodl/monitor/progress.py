@@ -32,7 +32,7 @@ def progress_output(mode: str, total: int, stream: TextIO | None) -> ProgressOut
     Args:
         mode: ``plain``, ``rich``, ``tqdm`` or ``none``.
         total: Epochs of the run.
-        stream: Where lines go; ``None`` means standard output at the time of printing.
+        stream: Where lines go; ``None`` means standard error at the time of printing.
 
     Raises:
         ConfigError: There is no such mode.
@@ -45,7 +45,7 @@ def progress_output(mode: str, total: int, stream: TextIO | None) -> ProgressOut
     if mode == "plain":
         return PlainLines(stream)
     library = _library(mode)
-    if not (stream or sys.stdout).isatty():
+    if not (stream or sys.stderr).isatty():
         return PlainLines(stream)
     bar: type[RichBar | TqdmBar] = RichBar if mode == "rich" else TqdmBar
     return bar(library, total, stream)
@@ -72,7 +72,7 @@ class PlainLines:
 
     def line(self, text: str) -> None:
         """Print a line."""
-        print(text, file=self._stream or sys.stdout, flush=True)
+        print(text, file=self._stream or sys.stderr, flush=True)
 
     def advance(self, epochs: float) -> None:
         """Show nothing: a line tells."""
@@ -88,7 +88,7 @@ class TqdmBar:
         # its watching thread is for loops that stall, and would outlive the run
         bar_type = type("_Bar", (library.tqdm,), {"monitor_interval": 0})
         shape = "  {percentage:3.0f}%|{bar}| {n:.1f}/{total_fmt} epochs [{elapsed}<{remaining}]"
-        self._stream = stream or sys.stdout
+        self._stream = stream or sys.stderr
         self._bar = bar_type(total=total, file=self._stream, leave=False, bar_format=shape)
 
     def line(self, text: str) -> None:

@@ -29,7 +29,7 @@ class _Part:
 
 
 class EpochScope:
-    """Takes in the steps of one epoch; made by ``Monitor.epoch``.
+    """Takes in the steps of one epoch; made by ``Monitor.epoch`` and ``Monitor.follow``.
 
     Values on a device are summed there, and read at reports without waiting for it.
 
@@ -37,6 +37,7 @@ class EpochScope:
         schedule: When reports are due, in steps.
         report: Called with each report.
         clock: Monotonic seconds.
+        on_end: Called once all steps are in.
     """
 
     def __init__(
@@ -44,10 +45,13 @@ class EpochScope:
         schedule: ReportSchedule,
         report: Callable[[StepReport], None],
         clock: Callable[[], float],
+        *,
+        on_end: Callable[[EpochScope], None],
     ) -> None:
         self._schedule = schedule
         self._report = report
         self._clock = clock
+        self._on_end = on_end
         self._sums = ScalarSums()
         self._totals: dict[str, tuple[float, int]] = {}
         self._parts: list[_Part] = []
@@ -78,6 +82,10 @@ class EpochScope:
         if self._parts and self._parts[0].sums.is_ready:
             self._tell(self._parts.pop(0))
 
+    def step_of(self, loss: float, samples: int) -> None:
+        """Take in one step by its loss, a number."""
+        self.step(samples=samples, loss=loss)
+
     def record(self, **metrics: Any) -> None:
         """Add metrics of the epoch as a whole, such as an evaluation's."""
         self._extras.update(metrics)
@@ -88,6 +96,7 @@ class EpochScope:
             self._tell(part)
         self._parts.clear()
         self._total(self._sums.begin_read().take())
+        self._on_end(self)
         means = {name: total / count for name, (total, count) in self._totals.items()}
         return {**means, **self._extras}
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import socket
 import subprocess
 import sys
 from typing import Protocol
 
+from flodl.core.errors import ConfigError
 from flodl.core.log import warn_once
 from flodl.monitor.place import ServePlace, shown_host
 from flodl.records.board import RunBoard
 from flodl.web.app import create_app
 from flodl.web.auth import Auth
+from flodl.web.extension import NO_EXTENSION, Extension
 from flodl.web.hub import Hub
 from flodl.web.mirror import EMBED, BoardMirror
 from flodl.web.server import PortalServer, bound_socket
@@ -48,32 +51,59 @@ class Portal(Protocol):
         """
 
 
-def open_portal(board: RunBoard, place: ServePlace) -> Portal:
+def open_portal(
+    board: RunBoard,
+    place: ServePlace,
+    extension: Extension | None = None,
+    listener: socket.socket | None = None,
+) -> Portal:
     """Serve a board.
 
+    Args:
+        board: What is shown.
+        place: Where.
+        extension: More routes on its port.
+        listener: A socket that listens there already; the portal closes it.
+
     Raises:
+        ConfigError: An extension is to be served from a process of its own.
         DashboardBindError: The portal cannot listen there.
     """
-    return ProcessPortal(board, place) if place.isolate else ThreadPortal(board, place)
+    if not place.isolate:
+        return ThreadPortal(board, place, extension or NO_EXTENSION, listener)
+    if extension is not None:
+        raise ConfigError(
+            "serve(isolate=True): a portal in a process of its own has no further routes",
+            hint="leave isolate out where ranks are directed from the same port",
+        )
+    return ProcessPortal(board, place)
 
 
 class ThreadPortal:
     """The portal in a thread of this process."""
 
-    def __init__(self, board: RunBoard, place: ServePlace) -> None:
-        listener = bound_socket(place.host, place.port)
+    def __init__(
+        self,
+        board: RunBoard,
+        place: ServePlace,
+        extension: Extension = NO_EXTENSION,
+        listener: socket.socket | None = None,
+    ) -> None:
+        if listener is None:
+            listener = bound_socket(place.host, place.port)
         self.place = place
         self.port: int = listener.getsockname()[1]
         self._auth = Auth(place.token, host=place.host, allowed_hosts=place.allowed_hosts)
         self._hub = Hub(board)
-        app = create_app(board, auth=self._auth, hub=self._hub)
-        self._server = PortalServer(app, self._hub, listener)
+        app = create_app(board, auth=self._auth, hub=self._hub, extension=extension)
+        self._scheme = "http" if extension.certificate is None else "https"
+        self._server = PortalServer(app, self._hub, listener, extension)
         self._server.start()
 
     @property
     def url(self) -> str:
         """Address of the page, without the token."""
-        return f"http://{shown_host(self.place)}:{self.port}"
+        return f"{self._scheme}://{shown_host(self.place)}:{self.port}"
 
     def allow_embedding(self, origin: str) -> None:
         """Let a page of this origin show the portal in a frame."""

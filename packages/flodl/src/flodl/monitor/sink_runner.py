@@ -21,7 +21,7 @@ class SinkRunner:
 
     Args:
         sinks: The sinks.
-        run: Called for the run's identity before the first record is handed over.
+        run: Called for the run's identity before the first record of anything that happened.
         on_trouble: Called with a text when a sink is given up.
     """
 
@@ -73,10 +73,12 @@ class SinkRunner:
                 return
 
     def _hand_over(self, batch: Sequence[Record]) -> None:
+        # what the run is may change until something has happened in it
+        is_begun = any(record.kind != "meta" for record in batch)
         for held in self._sinks:
             if held.failures >= _FAILURES:
                 continue
-            if not held.is_open:
+            if not held.is_open and is_begun:
                 held.is_open = self._attempt(held, held.sink.open, self._run_facts())
             if held.is_open:
                 self._attempt(held, held.sink.write, batch)

@@ -12,7 +12,7 @@ Sums = dict[str, tuple[float, int]]
 
 
 class ScalarSums:
-    """Sums and counts by name. Numbers are summed here, tensors on their device in one launch."""
+    """Sums and counts by name. Numbers are summed here, tensors of a GPU there in one launch."""
 
     def __init__(self) -> None:
         self._host: dict[str, float] = {}
@@ -25,26 +25,44 @@ class ScalarSums:
         Raises:
             MetricTypeError: A value is no single number; none of them was added.
         """
+        if self._add_numbers(scalars):
+            return
         tensors: dict[str, Any] = {}
         numbers: dict[str, float] = {}
         for name, value in scalars.items():
             if isinstance(value, (float, int)):
                 numbers[name] = value
             elif hasattr(value, "detach"):
-                if value.numel() != 1:
-                    raise MetricTypeError(
-                        f"step({name}=...): a tensor of shape {tuple(value.shape)} is no scalar",
-                        hint="reduce it first, for example with .mean()",
-                    )
-                tensors[name] = value.detach()
+                scalar = value if value.dim() == 0 else _scalar(name, value)
+                if value.is_cpu:
+                    # reading it waits for nothing, and costs less than summing tensors
+                    numbers[name] = _real(name, scalar.item())
+                else:
+                    tensors[name] = scalar
             else:
                 numbers[name] = _number(name, value)
+        host, counts = self._host, self._counts
         for name, value in numbers.items():
-            self._host[name] = self._host.get(name, 0.0) + value
+            host[name] = host.get(name, 0.0) + value
         if tensors:
             self._add_tensors(tensors)
         for name in scalars:
-            self._counts[name] = self._counts.get(name, 0) + 1
+            counts[name] = counts.get(name, 0) + 1
+
+    def _add_numbers(self, scalars: Mapping[str, Any]) -> bool:
+        """Add values that are all plain numbers, which is the common case; return whether so."""
+        for value in scalars.values():
+            if type(value) is not float and type(value) is not int:
+                return False
+        host, counts = self._host, self._counts
+        for name, value in scalars.items():
+            if name in host:
+                host[name] += value
+                counts[name] += 1
+            else:
+                host[name] = value
+                counts[name] = counts.get(name, 0) + 1
+        return True
 
     def begin_read(self) -> PendingSums:
         """Start to read all sums, and start afresh."""
@@ -53,16 +71,19 @@ class ScalarSums:
         return pending
 
     def _add_tensors(self, tensors: Mapping[str, Any]) -> None:
-        torch = sys.modules["torch"]
-        known = [name for name in tensors if name in self._device]
-        if known:
-            sums = [self._device[name] for name in known]
-            torch._foreach_add_(sums, [tensors[name].reshape(()) for name in known])
-        for name, value in tensors.items():
-            if name not in self._device:
-                wide = value.dtype if value.dtype.is_floating_point else torch.float32
-                wide = torch.float32 if wide.itemsize < 4 else wide
-                self._device[name] = value.reshape(()).to(wide, copy=True)
+        torch, device = sys.modules["torch"], self._device
+        # detaching each tensor would cost more than their sum
+        with torch.no_grad():
+            if tensors.keys() <= device.keys():
+                torch._foreach_add_([device[name] for name in tensors], list(tensors.values()))
+                return
+            for name, value in tensors.items():
+                if name in device:
+                    device[name] += value
+                else:
+                    wide = value.dtype if value.dtype.is_floating_point else torch.float32
+                    wide = torch.float32 if wide.itemsize < 4 else wide
+                    device[name] = value.detach().to(wide, copy=True)
 
 
 class PendingSums:
@@ -103,6 +124,25 @@ class PendingSums:
         self._buffer.copy_(stacked, non_blocking=True)
         self._event = torch.cuda.Event()
         self._event.record(torch.cuda.current_stream(stacked.device))
+
+
+def _scalar(name: str, value: Any) -> Any:
+    """Return a tensor of one element without its dimensions."""
+    if value.numel() != 1:
+        raise MetricTypeError(
+            f"step({name}=...): a tensor of shape {tuple(value.shape)} is no scalar",
+            hint="reduce it first, for example with .mean()",
+        )
+    return value.reshape(())
+
+
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, complex):
+        raise MetricTypeError(
+            f"step({name}={value!r}): a complex number has no mean that could be shown",
+            hint="report its absolute value",
+        )
+    return value  # type: ignore[no-any-return]  # a number, as item() gives it
 
 
 def _number(name: str, value: Any) -> float:

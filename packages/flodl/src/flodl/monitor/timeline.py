@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
@@ -19,10 +20,11 @@ from flodl.core.errors import ConfigError
 from flodl.core.log import warn_once
 from flodl.core.resources import ResourceSample
 from flodl.device.sampler import ResourceSampler
-from flodl.monitor.events import EventKind
 from flodl.monitor.files import write_file
 from flodl.monitor.repeater import Repeater
+from flodl.monitor.role import is_primary
 from flodl.monitor.spill import TimelineSpill
+from flodl.records.events import EventKind
 from flodl.records.record import encode_json
 from flodl.records.timeline import TimelineData, TimelineEvent, TimelineSummary, event_of
 from flodl.records.timeline_export import (
@@ -31,6 +33,7 @@ from flodl.records.timeline_export import (
     timeline_rows,
     timeline_trace,
 )
+from flodl.records.timeline_import import timeline_of
 
 _logger = logging.getLogger(__name__)
 _MOST_BROADCASTS = 600
@@ -53,7 +56,8 @@ class Timeline:
     """Samples this host and its GPUs at high rate and keeps events beside them.
 
     Attach it with ``.timeline(tl)``, or use it as a context manager. Everything is also kept in
-    ``~/.flodl/telemetry`` while it runs, for when the process dies.
+    ``~/.flodl/telemetry`` while it runs, for when the process dies. With several ranks the
+    process that directs them keeps it, and this one holds all of it when the run is over.
 
     Args:
         poll_ms: Milliseconds between samples; 0 takes none, for a host that only collects.
@@ -89,7 +93,7 @@ class Timeline:
         self._spill: TimelineSpill | None = None
         self._sampler = ResourceSampler() if sampler is None else sampler
         self._clock = clock
-        self._started = clock()
+        self._started, self._started_at = clock(), time.time()
         self._data = TimelineData(socket.gethostname())
         self._fresh = TimelineBroadcast()
         self._broadcast_at = 0.0
@@ -110,8 +114,17 @@ class Timeline:
     def __len__(self) -> int:
         return len(self._data)
 
-    def start(self) -> None:
-        """Begin to sample. Idempotent."""
+    def start(self, *, devices: Sequence[int] | None = None) -> None:
+        """Begin to sample. Idempotent; in a process that a run has started it does nothing.
+
+        Args:
+            devices: Physical indices of GPUs that the ranks of a run use, given by the process
+                that directs them.
+        """
+        if devices is not None:
+            self._sampler.watch(devices)
+        elif not is_primary():
+            return
         if self._repeater is not None:
             return
         if self._spill_place is not False:
@@ -135,9 +148,10 @@ class Timeline:
             self._spill.close()
             self._spill = None
 
-    def event(self, event: EventKind) -> None:
-        """Put an event on the timeline, now; from any thread."""
-        placed = event_of(self.elapsed_ms, event.kind, event.fields)
+    def event(self, event: EventKind, *, ago_ms: float = 0.0) -> None:
+        """Put an event on the timeline, now or so long ago; from any thread."""
+        at = max(0, round(self.elapsed_ms - ago_ms))
+        placed = event_of(at, event.kind, event.fields)
         with self._lock:
             self._data.add_event(placed)
             self._fresh.events.append(placed)
@@ -180,6 +194,21 @@ class Timeline:
         with self._lock:
             return self._data.idle_gaps(device, threshold_pct=threshold_pct, min_ms=min_ms)
 
+    def rank_idle_gaps(
+        self, rank: int, *, threshold_pct: float = 5, min_ms: float = 500
+    ) -> list[tuple[int, int]]:
+        """Return when the GPU of a rank did nothing, as pairs of milliseconds since the start.
+
+        Ranks send about two samples a second, so that short gaps are not seen.
+
+        Args:
+            rank: The member's number.
+            threshold_pct: Utilization that counts as work.
+            min_ms: Length of the shortest gap told.
+        """
+        with self._lock:
+            return self._data.rank_idle_gaps(rank, threshold_pct=threshold_pct, min_ms=min_ms)
+
     def summary(self) -> TimelineSummary:
         """Return totals and means over the whole timeline."""
         with self._lock:
@@ -195,6 +224,42 @@ class Timeline:
         """Return the JSON form of the whole timeline, or of a part."""
         with self._lock:
             return timeline_body(self._data, start_ms, end_ms)
+
+    def of_host(self, host: str) -> HostTimeline:
+        """Return what the ranks of one host send, as it grows."""
+        return HostTimeline(self, host)
+
+    def host_body(
+        self, host: str, start_ms: float | None = None, end_ms: float | None = None
+    ) -> dict[str, Any]:
+        """Return the JSON form of what the ranks of one host have sent, or of a part."""
+        with self._lock:
+            return timeline_body(self._data.of_host(host), start_ms, end_ms)
+
+    def ship(self, path: str | Path) -> Path:
+        """Write everything to a file that :meth:`take_over` reads in another process.
+
+        Raises:
+            MonitorExportError: It cannot be written.
+        """
+        return write_file(path, encode_json({"started": self._started_at, **self.body()}))
+
+    def take_over(self, path: str | Path) -> None:
+        """Hold what another process has shipped, in place of samples of this one.
+
+        Events that were marked here stay.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        body = json.loads(Path(path).read_bytes())
+        ran_here = bool(len(self._data) or self._data.events)
+        shift = round((body["started"] - self._started_at) * 1000) if ran_here else 0
+        data = timeline_of(body, shift_ms=shift)
+        with self._lock:
+            for event in self._data.events:
+                data.add_event(event)
+            self._data = data
 
     def save_json(self, path: str | Path) -> Path:
         """Write the timeline as JSON.
@@ -237,6 +302,10 @@ class Timeline:
         with self._lock:
             body = timeline_trace(self._data)
         return write_file(path, encode_json(body))
+
+    def __reduce__(self) -> tuple[Callable[..., Timeline], tuple[object, ...]]:
+        # a process that gets it by pickle begins one of its own
+        return _made_again, (self._poll_ms, self._broadcast_ms, self._label, self._spill_place)
 
     def __enter__(self) -> Self:
         self.start()
@@ -285,3 +354,24 @@ class Timeline:
         for event in fresh.events:
             part.add_event(event)
         return timeline_body(part)
+
+
+class HostTimeline:
+    """The part of a timeline that the ranks of one host send.
+
+    Args:
+        timeline: The whole.
+        host: Name of the host.
+    """
+
+    def __init__(self, timeline: Timeline, host: str) -> None:
+        self._timeline = timeline
+        self._host = host
+
+    def body(self, start_ms: float | None = None, end_ms: float | None = None) -> dict[str, Any]:
+        """Return the JSON form of the part between two times since its start."""
+        return self._timeline.host_body(self._host, start_ms, end_ms)
+
+
+def _made_again(poll_ms: int, broadcast_ms: int, label: str, spill: str | Path | bool) -> Timeline:
+    return Timeline(poll_ms, broadcast_ms, label=label, spill=spill)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Literal, Protocol
 
+from flodl.records.hardware import Card
 from flodl.records.record import RunStatus, encode_json
 from flodl.records.tree import RecordTree
 
@@ -98,6 +99,17 @@ class RunBoard:
         with self._lock:
             self._facts.update(facts)
 
+    def set_hardware(self, text: str, cards: Sequence[Card]) -> None:
+        """Say what the run runs on; viewers are told when that has changed."""
+        gpus = [
+            {"dev": card.device, "name": card.name, "vram_total": card.vram_total} for card in cards
+        ]
+        with self._lock:
+            if self._facts.get("hardware") == text and self._facts.get("gpus") == gpus:
+                return
+            self._facts.update(hardware=text, gpus=gpus)
+        self.tree.describe(hardware=text)
+
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replace the settings shown for the run; every value must have a JSON form."""
         with self._lock:
@@ -146,6 +158,12 @@ class RunBoard:
             self._epochs.append(line)
             self._tell("epoch", line)
 
+    def amend_epoch(self, feed: Mapping[str, Any]) -> None:
+        """Replace the newest epoch of the feed, of which more is known now."""
+        with self._lock:
+            if self._epochs:
+                self._epochs[-1] = encode_json(feed)
+
     def finish(self, status: RunStatus, *, archive: str | None = None) -> None:
         """End the run and tell the viewers; further calls do nothing."""
         with self._lock:
@@ -182,6 +200,7 @@ class RunBoard:
                 **self._facts,
                 "metadata": dict(self._metadata),
                 "status": self._status,
+                "graph": self._svg is not None,
             }
 
     def state(self) -> dict[str, Any]:

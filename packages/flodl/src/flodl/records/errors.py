@@ -11,3 +11,7 @@ class ReductionConflict(ConfigError):
 
 class RecordLogError(FlodlError):
     """A record log cannot be opened for writing or reading."""
+
+
+class TelemetryError(FlodlError):
+    """What a rank has sent about itself does not have the agreed form."""

@@ -63,6 +63,11 @@ class RecordLog:
         self._thread = threading.Thread(target=self._run, name="flodl-record-log", daemon=True)
         self._thread.start()
 
+    @property
+    def waiting(self) -> int:
+        """Lines that are not written yet."""
+        return len(self._waiting)
+
     def offer(self, records: Sequence[Record]) -> None:
         """Queue records to be written; the oldest are dropped when too many wait."""
         self._waiting.extend(records)

@@ -33,26 +33,31 @@ def interior_fields(
     never counted twice. Resources are a state, not a flow: every living child's count.
     """
     cadence, number = interval
-    parts = [
+    below = [
         held[1]
         for child in node.children
         if (held := child.latest.get(cadence)) is not None
         and held[0] == interval
         and (number is not None or child.is_alive)
     ]
-    parts += [
+    own = [
         held[1]
         for source in node.sources.values()
         if (held := source.get(cadence)) is not None and held[0] == interval
     ]
-    values = combine(parts, reductions)
+    if len(own) == 1 and not any(values.metrics for values in below):
+        # the node itself was measured, its children are there for their resources
+        values = own[0]
+    else:
+        values = combine(below + own, reductions)
+    parts = below + own
     if parts:
         node.latest[cadence] = (interval, values)
     if node.children:
-        below = [child.res for child in node.children if child.is_alive]
+        resources = [child.res for child in node.children if child.is_alive]
         if node.own_res:
-            below.append(node.own_res)
-        node.res = {**combine_res(below), **node.host_res}
+            resources.append(node.own_res)
+        node.res = {**combine_res(resources), **node.host_res}
     fields = _interval_fields(template)
     _add_values(fields, values)
     if has_fresh_res and node.res:

@@ -63,7 +63,7 @@ class NodeReport:
     @property
     def has_values(self) -> bool:
         """Whether anything was measured over the interval, other than resources."""
-        return bool(self.metrics or self.nonfinite) or self.epoch_complete
+        return bool(self.metrics or self.nonfinite or self.work)
 
 
 class Node:
@@ -128,6 +128,27 @@ class Node:
         """Whether the node, or anything below it, lives."""
         return self.alive_count > 0 if self.children else self.alive
 
+    def facts(self) -> dict[str, Any]:
+        """Return what every record of the node tells beside its numbers."""
+        facts: dict[str, Any] = {}
+        if self.label is not None:
+            facts["label"] = self.label
+        if self.device is not None:
+            facts["device"] = self.device
+        if self.children:
+            facts["alive"] = self.alive_count
+            facts["children"] = len(self.children)
+        else:
+            facts["alive"] = self.alive
+        return facts
+
+    def restore(self, body: Mapping[str, Any]) -> None:
+        """Take over what a record of an earlier run tells beside numbers."""
+        self.label = body.get("label", self.label)
+        self.device = body.get("device", self.device)
+        if isinstance(body.get("alive"), bool):
+            self.alive = bool(body["alive"])
+
     def adopt(self, child: Node) -> None:
         """Insert a child in natural order."""
         at = len(self.children)
@@ -154,8 +175,11 @@ class Node:
         return self._current_line
 
     def _keep_series(self, body: Mapping[str, Any]) -> None:
-        values = {k: v for k, v in body.get("metrics", {}).items() if v is not None}
-        values.update((f"res.{key}", value) for key, value in body.get("res", {}).items())
+        values = body.get("metrics", {})
+        if None in values.values():
+            values = {key: value for key, value in values.items() if value is not None}
+        if "res" in body:
+            values = {**values, **{f"res.{key}": value for key, value in body["res"].items()}}
         if body.get("epoch_complete"):
             # an epoch's mean among its own windows would draw saw teeth
             values = {key: value for key, value in values.items() if key not in self.windowed}

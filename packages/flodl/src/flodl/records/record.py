@@ -93,7 +93,8 @@ def _chosen_encoder() -> Callable[[Any], bytes]:
     except ImportError:
         return _standard_encoder()
     dumps: Callable[[Any], bytes] = orjson.dumps
-    return dumps
+    # a copy, for lines are kept: its result may hold on to a buffer of 8 KB
+    return lambda value: bytes(memoryview(dumps(value)))
 
 
 encode_json = _chosen_encoder()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import mul
+from typing import Any
 
 from flodl.core.errors import ConfigError
 from flodl.records.errors import ReductionConflict
@@ -114,6 +116,8 @@ def measured(
     nonfinite: Mapping[str, Mapping[str, int]] | None = None,
 ) -> NodeValues:
     """Return a leaf's values, with what is not finite moved where it stays visible."""
+    if not nonfinite and all(map(math.isfinite, metrics.values())):
+        return NodeValues(metrics=dict(metrics), work=work)
     values = NodeValues(work=work)
     if nonfinite:
         values.nonfinite = {key: dict(counts) for key, counts in nonfinite.items()}
@@ -135,6 +139,8 @@ def combine(children: Iterable[NodeValues], reductions: Reductions) -> NodeValue
     the mean over all leaves also where some of them did not report it.
     """
     nodes = list(children)
+    if len(nodes) > 1 and _is_even(nodes):
+        return _combine_even(nodes, reductions)
     total = NodeValues(work=sum(child.work for child in nodes))
     reporting: dict[str, list[NodeValues]] = {}
     for child in nodes:
@@ -146,6 +152,39 @@ def combine(children: Iterable[NodeValues], reductions: Reductions) -> NodeValue
                 merged[name] = merged.get(name, 0) + count
     for key, reporters in reporting.items():
         _combine_key(key, reporters, reductions.of(key), total)
+    return total
+
+
+def _is_even(nodes: list[NodeValues]) -> bool:
+    """Return whether all children measured the same, all of it finite and with work behind it."""
+    keys = list(nodes[0].metrics)
+    return all(
+        not child.kwork
+        and not child.nonfinite
+        and child.work > 0
+        and list(child.metrics) == keys
+        and None not in child.metrics.values()
+        for child in nodes
+    )
+
+
+def _combine_even(nodes: list[NodeValues], reductions: Reductions) -> NodeValues:
+    """Do what :func:`combine` does, column by column."""
+    works = [child.work for child in nodes]
+    total = NodeValues(work=sum(works))
+    columns: Iterable[Sequence[Any]] = zip(*(c.metrics.values() for c in nodes), strict=True)
+    for key, column in zip(nodes[0].metrics, columns, strict=True):
+        match reductions.of(key):
+            case Reduction.MEAN:
+                total.metrics[key] = sum(map(mul, column, works)) / total.work
+            case Reduction.SUM:
+                total.metrics[key] = sum(column)
+            case Reduction.MAX:
+                total.metrics[key] = max(column)
+            case Reduction.MIN:
+                total.metrics[key] = min(column)
+            case Reduction.LAST:
+                total.metrics[key] = column[works.index(max(works))]
     return total
 
 

@@ -18,6 +18,8 @@ _N, _MIN, _MAX, _SUM, _LAST = range(5)
 _T0, _T1, _EPOCH, _STEP = range(4)
 _FIRST_ROWS = 64
 _FIRST_KEYS = 8
+_TOGETHER = 16
+"""Records that are put into buckets at once."""
 # no value yet: neutral for count, minimum, maximum and sum
 _EMPTY = (0.0, math.inf, -math.inf, 0.0, math.nan)
 
@@ -66,8 +68,11 @@ class TieredSeries:
         self._used = 0
         self._stride = 1
         self._open = 0
+        self._waiting: list[tuple[float, float, float]] = []
+        self._waiting_values: list[list[float]] = []
 
     def __len__(self) -> int:
+        self._settle()
         return self._used
 
     @property
@@ -79,18 +84,17 @@ class TieredSeries:
         self, ts: float, values: Mapping[str, float], *, epoch: int | None, step: int | None
     ) -> None:
         """Take in one record's values; those that are not in ``values`` stay absent."""
-        if self._open == 0:
-            self._new_row(ts)
-        row = self._used - 1
-        place = self._place[row]
-        place[_T1] = ts
-        if epoch is not None:
-            place[_EPOCH] = epoch
-        if step is not None:
-            place[_STEP] = step
-        if values:
-            self._merge_into(row, values)
-        self._open = (self._open + 1) % self._stride
+        keys = list(values)
+        if keys != self._latest_keys:
+            self._settle()
+            self._latest_columns = np.array([self._column(key) for key in keys], dtype=np.int64)
+            self._latest_keys = keys
+        place = (ts, math.nan if epoch is None else epoch, math.nan if step is None else step)
+        self._waiting.append(place)
+        self._waiting_values.append(list(values.values()))
+        # array operations cost the same for one record as for many
+        if len(self._waiting) == _TOGETHER:
+            self._settle()
 
     def slice(
         self,
@@ -101,6 +105,7 @@ class TieredSeries:
         end: float | None = None,
     ) -> SeriesSlice:
         """Return the buckets between two times, merged to at most ``points``."""
+        self._settle()
         place = self._place[: self._used]
         chosen = np.ones(self._used, dtype=bool)
         if start is not None:
@@ -122,36 +127,76 @@ class TieredSeries:
             stride_ms=_typical_gap(place[:, _T1]),
         )
 
-    def _new_row(self, ts: float) -> None:
-        if self._used == self.capacity:
-            half = self.capacity // 2
-            self._place[:half] = _merge_places(self._place[: self._used], 2)
-            self._values[:half] = _merge_values(self._values[: self._used], 2)
-            self._used = half
-            self._stride *= 2
-        elif self._used == len(self._place):
-            rows = min(2 * self._used, self.capacity) - self._used
-            self._place = np.concatenate([self._place, np.full((rows, 4), math.nan)])
-            self._values = np.concatenate([self._values, _empty(rows, self._values.shape[1])])
-        row = self._used
-        self._place[row] = (ts, ts, math.nan, math.nan)
-        self._values[row] = _EMPTY
-        self._used += 1
+    def _settle(self) -> None:
+        """Put what waits into buckets."""
+        if not self._waiting:
+            return
+        places = np.array(self._waiting, dtype=np.float64)
+        values = np.array(self._waiting_values, dtype=np.float64)
+        self._waiting.clear()
+        self._waiting_values.clear()
+        done = 0
+        while done < len(places):
+            if self._open == 0 and self._used == self.capacity:
+                self._halve()
+            if self._stride == 1:
+                count = min(len(places) - done, self.capacity - self._used)
+                self._append(places[done : done + count], values[done : done + count])
+            else:
+                count = min(len(places) - done, self._stride - self._open)
+                self._fold(places[done : done + count], values[done : done + count])
+                self._open = (self._open + count) % self._stride
+            done += count
 
-    def _merge_into(self, row: int, values: Mapping[str, float]) -> None:
-        keys = list(values)
-        if keys != self._latest_keys:
-            self._latest_columns = np.array([self._column(key) for key in keys])
-            self._latest_keys = keys
-        columns = self._latest_columns
-        new = np.fromiter(values.values(), np.float64, len(keys))
+    def _append(self, places: Floats, values: Floats) -> None:
+        """Put each record into a bucket of its own."""
+        first, end = self._used, self._used + len(places)
+        self._make_room(end)
+        self._place[first:end, _T0] = self._place[first:end, _T1] = places[:, 0]
+        self._place[first:end, _EPOCH:] = places[:, 1:]
+        self._values[first:end] = _EMPTY
+        made = np.repeat(values[:, :, np.newaxis], 5, axis=2)
+        made[:, :, _N] = 1
+        self._values[first:end, self._latest_columns] = made
+        self._used = end
+
+    def _fold(self, places: Floats, values: Floats) -> None:
+        """Put records into the bucket that is open, or into a new one."""
+        if self._open == 0:
+            self._make_room(self._used + 1)
+            self._place[self._used] = (places[0, 0], places[0, 0], math.nan, math.nan)
+            self._values[self._used] = _EMPTY
+            self._used += 1
+        row, columns = self._used - 1, self._latest_columns
+        place = self._place[row]
+        place[_T1] = places[-1, 0]
+        for column, known in ((_EPOCH, places[:, 1]), (_STEP, places[:, 2])):
+            told = known[~np.isnan(known)]
+            if len(told):
+                place[column] = told[-1]
         held = self._values[row, columns]
-        held[:, _N] += 1
-        np.minimum(held[:, _MIN], new, out=held[:, _MIN])
-        np.maximum(held[:, _MAX], new, out=held[:, _MAX])
-        held[:, _SUM] += new
-        held[:, _LAST] = new
+        held[:, _N] += len(values)
+        np.minimum(held[:, _MIN], values.min(axis=0), out=held[:, _MIN])
+        np.maximum(held[:, _MAX], values.max(axis=0), out=held[:, _MAX])
+        held[:, _SUM] += values.sum(axis=0)
+        held[:, _LAST] = values[-1]
         self._values[row, columns] = held
+
+    def _halve(self) -> None:
+        half = self.capacity // 2
+        self._place[:half] = _merge_places(self._place[: self._used], 2)
+        self._values[:half] = _merge_values(self._values[: self._used], 2)
+        self._used = half
+        self._stride *= 2
+
+    def _make_room(self, rows: int) -> None:
+        """Grow to at least so many rows, by doubling."""
+        held = len(self._place)
+        if rows <= held:
+            return
+        more = min(max(2 * held, rows), self.capacity) - held
+        self._place = np.concatenate([self._place, np.full((more, 4), math.nan)])
+        self._values = np.concatenate([self._values, _empty(more, self._values.shape[1])])
 
     def _column(self, key: str) -> int:
         column = self._columns.get(key)

@@ -15,16 +15,20 @@ class RecordShelf:
 
     Args:
         kind: Kind of every record in it.
+        is_state: Whether each record says all that the one before said, which then goes.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, is_state: bool = False) -> None:
         self.kind = kind
         self.dropped_seq = 0
         """Sequence number of the newest record that had to go."""
         self._records: deque[Record] = deque()
+        self._is_state = is_state
 
     def add(self, record: Record) -> None:
         """Append a record; the oldest goes when there are too many."""
+        if self._is_state:
+            self._records.clear()
         self._records.append(record)
         if len(self._records) > MOST:
             self.dropped_seq = self._records.popleft().seq

@@ -122,7 +122,7 @@ class TimelineData:
         self.dropped = 0
         """Samples and events that had to go because there were too many."""
         self.own = SampleColumns(_HOST_COLUMNS)
-        """Samples of this host."""
+        """Samples of this host; none where it only collects."""
         self.ranks: dict[tuple[int, str], SampleColumns] = {}
         """Samples by rank and its host, as ranks have sent them."""
         self._events: deque[TimelineEvent] = deque()
@@ -179,16 +179,57 @@ class TimelineData:
             return []
         return _runs_below(self.own.t, held["u"], threshold_pct, min_ms)
 
+    def rank_idle_gaps(
+        self,
+        rank: int,
+        *,
+        threshold_pct: float = IDLE_PERCENT,
+        min_ms: float = IDLE_MS,
+    ) -> list[tuple[int, int]]:
+        """Return when the device of a rank did nothing, by the samples that the rank has sent.
+
+        Ranks send about two samples a second, so that short gaps are not seen.
+        """
+        return [
+            gap
+            for (number, _), columns in self.ranks.items()
+            if number == rank
+            for held in columns.gpus.values()
+            for gap in _runs_below(columns.t, held["u"], threshold_pct, min_ms)
+        ]
+
     def idle_events(self) -> list[TimelineEvent]:
-        """Return the idle gaps of every GPU with their likely causes, in order of time."""
-        found = [
-            TimelineEvent(
-                start, "idle", {"dev": device, "ms": end - start, "cause": self._cause(start, end)}
-            )
+        """Return the idle gaps of every GPU with their likely causes, in order of time.
+
+        Devices of ranks count where this host does not sample them itself.
+        """
+        gaps: list[tuple[dict[str, int], int, int]] = [
+            ({"dev": device}, start, end)
             for device in self.devices
             for start, end in self.idle_gaps(device)
         ]
+        sampled = set(self.devices)
+        gaps += [
+            ({"dev": device, "rank": rank}, start, end)
+            for (rank, host), columns in self.ranks.items()
+            for device, held in columns.gpus.items()
+            if host != self.host or device not in sampled
+            for start, end in _runs_below(columns.t, held["u"], IDLE_PERCENT, IDLE_MS)
+        ]
+        found = [
+            TimelineEvent(
+                start, "idle", {**where, "ms": end - start, "cause": self._cause(start, end)}
+            )
+            for where, start, end in gaps
+        ]
         return sorted(found, key=lambda event: event.t_ms)
+
+    def of_host(self, host: str) -> TimelineData:
+        """Return what the ranks of one host have sent, with the events of the whole run."""
+        part = TimelineData(host)
+        part.ranks = {key: columns for key, columns in self.ranks.items() if key[1] == host}
+        part._events = self._events
+        return part
 
     def summary(self) -> TimelineSummary:
         """Return totals and means over the whole timeline."""

@@ -36,7 +36,13 @@ def timeline_columns(data: TimelineData) -> dict[str, Any]:
             "gpus": _gpu_columns(own),
         },
         "rank_columns": [
-            {"host": host, "rank": rank, "t": columns.t.tolist(), **_first_gpu(columns)}
+            {
+                "host": host,
+                "rank": rank,
+                "t": columns.t.tolist(),
+                "cpu": _nulls(columns.columns["cpu"]),
+                **_first_gpu(columns),
+            }
             for (rank, host), columns in data.ranks.items()
         ],
     }

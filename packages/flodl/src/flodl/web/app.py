@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -12,6 +10,7 @@ from flodl.records.board import RunBoard
 from flodl.records.record import encode_json
 from flodl.web.auth import Auth
 from flodl.web.errors import ApiError
+from flodl.web.extension import NO_EXTENSION, Extension
 from flodl.web.gate import Gate
 from flodl.web.hub import Hub
 from flodl.web.pages import page_routes
@@ -22,7 +21,11 @@ from flodl.web.stream import stream_routes
 
 
 def create_app(
-    board: RunBoard, *, auth: Auth, hub: Hub | None = None, routers: Sequence[APIRouter] = ()
+    board: RunBoard,
+    *,
+    auth: Auth,
+    hub: Hub | None = None,
+    extension: Extension = NO_EXTENSION,
 ) -> ASGIApp:
     """Return the application that shows one run.
 
@@ -30,7 +33,7 @@ def create_app(
         board: The run.
         auth: Who may look.
         hub: What feeds the streams; ``None`` makes one. Whoever stops the server closes it.
-        routers: More routes on the same port; they check their own tokens.
+        extension: More routes on the same port.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
@@ -44,10 +47,10 @@ def create_app(
         run_routes(hub),
         prometheus_routes(board),
         stream_routes(hub),
-        *routers,
+        *extension.routers,
     ):
         app.include_router(router)
-    return Gate(app, auth, hub.budget)
+    return Gate(app, auth, hub.budget, extension)
 
 
 async def _answer_api_error(_request: Request, error: Exception) -> Response:

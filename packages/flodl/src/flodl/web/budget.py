@@ -12,6 +12,7 @@ MOST_CONNECTIONS = 256
 
 _COSTS = {"/snapshot": 100.0, "/timeline": 20.0, "/export.csv": 5.0, "/export.jsonl": 10.0}
 _WIDE_COST = 2.0
+_CONNECTION_COST = 1.0
 _WIDE = frozenset({"/history", "/series", "/node", "/metrics"})
 
 
@@ -43,6 +44,16 @@ class RequestBudget:
         self._clock = clock
         self._left = burst
         self._at = clock()
+        self._is_released = False
+
+    @property
+    def is_released(self) -> bool:
+        """Whether nobody has to wait any more."""
+        return self._is_released or self._is_over()
+
+    def release(self) -> None:
+        """Let everybody go who waits: the server ends."""
+        self._is_released = True
 
     @property
     def is_exhausted(self) -> bool:
@@ -62,6 +73,13 @@ class RequestBudget:
             return None
         self._left = left
         return max(0.0, wait)
+
+    def charge_connection(self) -> None:
+        """Take the cost of a connection, which is there before anybody can refuse it."""
+        if not self._is_over():
+            # what noise costs is known only afterwards; honest requests pay it back with time
+            floor = -LONGEST_WAIT_S * self._rate - 1
+            self._left = max(floor, self._refilled() - _CONNECTION_COST)
 
     def _refilled(self) -> float:
         now = self._clock()

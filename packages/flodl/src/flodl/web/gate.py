@@ -11,6 +11,7 @@ from flodl.records.record import encode_json
 from flodl.web.auth import Auth
 from flodl.web.budget import LONGEST_WAIT_S, RequestBudget, cost_of
 from flodl.web.errors import ApiError
+from flodl.web.extension import NO_EXTENSION, Extension
 
 _OPEN = frozenset({"/", "/healthz", "/login"})
 _CSP = (
@@ -18,6 +19,7 @@ _CSP = (
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors {}"
 )
 _MOST_TARGET_BYTES = 4096
+_PATIENCE_S = 0.25
 
 
 class Gate:
@@ -27,17 +29,28 @@ class Gate:
         app: What answers the requests that pass.
         auth: Who may look.
         budget: How many requests are answered while the run goes on.
+        extension: Routes that pass as they are.
     """
 
-    def __init__(self, app: ASGIApp, auth: Auth, budget: RequestBudget) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        auth: Auth,
+        budget: RequestBudget,
+        extension: Extension = NO_EXTENSION,
+    ) -> None:
         self._app = app
         self._auth = auth
         self._budget = budget
+        self._extension = extension
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or hand it on."""
+        is_foreign = scope.get("path") in self._extension.paths
         if scope["type"] != "http":
-            if scope["type"] == "websocket":
+            if scope["type"] == "websocket" and is_foreign:
+                await self._app(scope, receive, send)
+            elif scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             return
 
@@ -46,22 +59,30 @@ class Gate:
                 self._add_headers(MutableHeaders(scope=message))
             await send(message)
 
-        try:
-            await self._wait_for_budget(scope["path"])
-            self._check(scope)
-        except ApiError as error:
-            await _refuse(error, send_guarded)
-            return
+        if not is_foreign:
+            try:
+                await self._wait_for_budget(scope["path"])
+                self._check(scope)
+            except ApiError as error:
+                await _refuse(error, send_guarded)
+                return
         await self._app(scope, receive, send_guarded)
 
     async def _wait_for_budget(self, path: str) -> None:
         wait = self._budget.reserve(cost_of(path))
         if wait is None:
             # an answer at once would only make room for the next request of a flood
-            await asyncio.sleep(LONGEST_WAIT_S)
+            await self._pause(LONGEST_WAIT_S)
             raise ApiError(503, "busy", "too many requests; the training comes first")
         if wait:
-            await asyncio.sleep(wait)
+            await self._pause(wait)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not beyond the run or the server."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (left := end - loop.time()) > 0 and not self._budget.is_released:
+            await asyncio.sleep(min(left, _PATIENCE_S))
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
@@ -85,7 +106,10 @@ class Gate:
     def _check_viewer(self, scope: Scope, headers: Headers) -> None:
         if self._auth.has_session(headers.get("cookie", ""), port_of(scope)):
             return
-        kind, _, token = headers.get("authorization", "").partition(" ")
+        authorization, is_reader = headers.get("authorization", ""), self._extension.is_reader
+        if is_reader is not None and is_reader(authorization):
+            return
+        kind, _, token = authorization.partition(" ")
         if kind.casefold() == "bearer" and token:
             peer = peer_of(scope)
             if self._auth.is_barred(peer):

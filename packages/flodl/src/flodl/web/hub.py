@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from flodl.records.board import BoardEvent, RunBoard
 from flodl.records.record import Record, delivers, encode_json
+from flodl.web.brief import brief_line
 from flodl.web.budget import RequestBudget
 from flodl.web.errors import ApiError
 
@@ -41,6 +42,8 @@ class View(NamedTuple):
     most: int | None
     """Children shown at most."""
     has_clock: bool
+    digits: int | None = None
+    """Significant digits of children's measurements, ``None`` for all."""
 
     @property
     def children(self) -> slice:
@@ -194,6 +197,7 @@ class Hub:
     async def close(self, *, patience_s: float = 1.0) -> None:
         """End every stream; those that do not read are cut off."""
         self._is_closed = True
+        self.budget.release()
         for leave in self._leave:
             leave()
         if self._loop is None:
@@ -268,7 +272,10 @@ class Hub:
         wanted = self._wanted(batch, view)
         if not wanted:
             return
-        frames = [frame("record", record.line, record.seq) for record in wanted]
+        frames = [
+            frame("record", brief_line(record, view.scope, view.digits), record.seq)
+            for record in wanted
+        ]
         shared = b"".join(frames)
         first, last = wanted[0].seq, wanted[-1].seq
         for client in clients:

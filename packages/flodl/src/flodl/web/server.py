@@ -14,7 +14,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from flodl.web.budget import MOST_CONNECTIONS
+from flodl.web.connections import protocol_charging
 from flodl.web.errors import DashboardBindError
+from flodl.web.extension import NO_EXTENSION, Extension
 from flodl.web.hub import Hub
 
 _START_S = 10.0
@@ -33,10 +35,18 @@ class PortalServer:
         app: What to serve.
         hub: Streams to end before the server stops.
         listener: Where it listens, from :func:`bound_socket`; the server closes it.
+        extension: Routes beside the portal's, and what they need of the server.
     """
 
-    def __init__(self, app: ASGIApp, hub: Hub, listener: socket.socket) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        hub: Hub,
+        listener: socket.socket,
+        extension: Extension = NO_EXTENSION,
+    ) -> None:
         self._hub = hub
+        self._extension = extension
         self._socket = _Listener(fileno=listener.detach())
         self._socket.has_no_room = self._has_no_room
         self.port: int = self._socket.getsockname()[1]
@@ -45,8 +55,12 @@ class PortalServer:
             log_config=None,
             access_log=False,
             lifespan="off",
-            ws="none",
-            http="h11",
+            ws="websockets-sansio" if extension.websocket_bytes else "none",
+            ws_max_size=extension.websocket_bytes,
+            ws_per_message_deflate=False,
+            ssl_certfile=extension.certificate,
+            ssl_keyfile=extension.certificate_key,
+            http=protocol_charging(hub.budget),
             loop="asyncio",
             server_header=False,
             date_header=False,
@@ -77,15 +91,18 @@ class PortalServer:
         self._socket.close()
 
     def _has_no_room(self) -> bool:
-        is_full = len(self._server.server_state.connections) >= MOST_CONNECTIONS
-        return is_full or self._hub.budget.is_exhausted
+        viewers = sum(map(_is_viewer, self._server.server_state.connections))
+        # a flood of viewers must not keep out those whom the extension's routes are for
+        is_flooded = self._hub.budget.is_exhausted and not self._extension.paths
+        return viewers >= MOST_CONNECTIONS or is_flooded
 
     async def _sweep(self) -> None:
         """Close connections that ask for nothing: each of them is one less for a viewer."""
         silent_since: dict[Any, float] = {}
         while True:
             await asyncio.sleep(_SWEEP_S)
-            now, connections = self._loop.time(), set(self._server.server_state.connections)
+            now = self._loop.time()
+            connections = set(filter(_is_viewer, self._server.server_state.connections))
             silent_since = {c: t for c, t in silent_since.items() if c in connections}
             for connection in connections:
                 is_busy = getattr(connection, "cycle", None) is not None
@@ -103,13 +120,21 @@ class PortalServer:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.set_exception_handler(_pass_over_pauses)
+        self._loop.set_exception_handler(self._pass_over_pauses)
         try:
             self._loop.run_until_complete(self._serve())
         finally:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
             self._ready.set()
+
+    def _pass_over_pauses(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        is_pause = isinstance(error, OSError) and error.errno == errno.ENOBUFS
+        # the end of a pause may come after that of the socket
+        is_late = isinstance(error, ValueError) and self._socket.fileno() < 0
+        if not is_pause and not is_late:
+            loop.default_exception_handler(context)
 
     async def _serve(self) -> None:
         self._loop.call_soon(self._hub.start)
@@ -122,10 +147,9 @@ class PortalServer:
         sweeping.cancel()
 
 
-def _pass_over_pauses(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    error = context.get("exception")
-    if not (isinstance(error, OSError) and error.errno == errno.ENOBUFS):
-        loop.default_exception_handler(context)
+def _is_viewer(connection: Any) -> bool:
+    """Return whether a connection is for requests: a websocket has no request of its own."""
+    return hasattr(connection, "cycle")
 
 
 class _Listener(socket.socket):

@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from flodl.records.record import encode_json
 from flodl.web.auth import cookie_value
+from flodl.web.brief import MOST_DIGITS, brief_line
 from flodl.web.errors import ApiError
 from flodl.web.gate import port_of
 from flodl.web.hub import Client, Hub, View, frame
@@ -72,6 +73,7 @@ def stream_routes(hub: Hub) -> APIRouter:
             first=count_of(query, "offset") or 0,
             most=count_of(query, "limit"),
             has_clock=flag_of(query, "clock"),
+            digits=count_of(query, "digits", least=1, most=MOST_DIGITS),
         )
         since = _resume_point(request)
         client = Client(view, _browser(request))
@@ -123,7 +125,7 @@ def _preamble(hub: Hub, client: Client, view: View, since: int | None) -> bytes:
     if meta is not None:
         parts.append(frame("record", meta.line, base))
     parts += [
-        frame("record", record.line, record.seq)
+        frame("record", brief_line(record, view.scope, view.digits), record.seq)
         for record in records
         if meta is None or record.seq != meta.seq
     ]

@@ -14,7 +14,7 @@ from flodl.core.errors import ConfigError
 from flodl.core.paths import RecordPathError
 from flodl.monitor import Monitor
 from flodl.monitor.errors import MissingExtraError
-from flodl.monitor.sinks import MLflowSink, TensorBoardSink, WandbSink, WebhookSink
+from flodl.monitor.sinks import MLflowSink, OtlpSink, TensorBoardSink, WandbSink, WebhookSink
 from flodl.monitor.sinks.points import flat_settings, point_name, points_of
 from flodl.records import NodeReport, RecordTree
 
@@ -126,10 +126,17 @@ def test_mlflow_writes_one_run_into_its_store(tmp_path, monkeypatch):
     assert "grad became nan" in run.data.tags["alert.nonfinite"]
 
 
+WEB = "http://127.0.0.1:1"
+
+
 class Receiver(BaseHTTPRequestHandler):
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if self.headers["content-type"] == "application/json":
+            body = json.loads(body)
         self.server.received.append(body)
+        headers = {name.casefold(): value for name, value in self.headers.items()}
+        self.server.requests.append((self.path, headers))
         self.send_response(self.server.answers.pop(0) if self.server.answers else 200)
         self.end_headers()
 
@@ -140,7 +147,7 @@ class Receiver(BaseHTTPRequestHandler):
 @pytest.fixture
 def receiver():
     server = HTTPServer(("127.0.0.1", 0), Receiver)
-    server.received, server.answers = [], []
+    server.received, server.answers, server.requests = [], [], []
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -186,12 +193,74 @@ def test_a_webhook_needs_a_web_address_and_a_severity():
         WebhookSink("http://localhost", min_sev="loud")
 
 
+def attributes(part):
+    return {a.key: a.value.string_value for a in part.attributes}
+
+
+def test_a_collector_gets_gauges_at_their_time_and_alerts_as_events(receiver):
+    metrics = library("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
+    logs = library("opentelemetry.proto.collector.logs.v1.logs_service_pb2")
+    url = f"http://127.0.0.1:{receiver.server_port}/"
+    sink = OtlpSink(url, headers={"x-key": "secret"}, levels=["root", "root/rank1"])
+    run_with(sink)
+    gauges, events, resources = {}, [], []
+    for (path, headers), body in zip(receiver.requests, receiver.received, strict=True):
+        assert headers["content-type"] == "application/x-protobuf"
+        assert headers["x-key"] == "secret"
+        if path == "/v1/metrics":
+            (part,) = metrics.ExportMetricsServiceRequest.FromString(body).resource_metrics
+            for metric in part.scope_metrics[0].metrics:
+                gauges.setdefault(metric.name, []).extend(metric.gauge.data_points)
+        else:
+            assert path == "/v1/logs"
+            (part,) = logs.ExportLogsServiceRequest.FromString(body).resource_logs
+            events += part.scope_logs[0].log_records
+        resources.append(attributes(part.resource))
+    assert {(r["service.name"], r["flodl.run.label"]) for r in resources} == {("flodl", "net")}
+    found = [(attributes(p)["flodl.path"], p.as_double) for p in gauges["flodl.loss"]]
+    assert found == [("root/rank1", 2.0), ("root", 1.5), ("root/rank1", 1.5), ("root", 1.0)]
+    assert [attributes(p)["flodl.cadence"] for p in gauges["flodl.accuracy"]] == ["epoch"] * 2
+    assert all(p.time_unix_nano > 1e18 for p in gauges["flodl.loss"])
+    assert math.isnan(gauges["flodl.grad"][-1].as_double)
+    assert [(e.event_name, e.severity_number, e.body.string_value) for e in events] == [
+        ("flodl.nonfinite", 13, "grad became nan")
+    ] * 2
+    assert {attributes(e)["flodl.path"] for e in events} == {"root/rank0", "root/rank1"}
+
+
+def test_names_of_gauges_are_legal_ones(receiver):
+    metrics = library("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
+    sink = OtlpSink(f"http://127.0.0.1:{receiver.server_port}")
+    sink.open({"id": "x"})
+    tree = RecordTree()
+    sink.write(tree.publish([NodeReport(path="root", metrics={"ä b{}": 1.0}, work=1, tick=0)]))
+    (body,) = receiver.received
+    request = metrics.ExportMetricsServiceRequest.FromString(body)
+    (metric,) = request.resource_metrics[0].scope_metrics[0].metrics
+    assert metric.name == "flodl.__b__"
+
+
+def test_a_collector_that_refuses_is_an_error_for_who_counts_them(receiver):
+    library("opentelemetry.proto.collector.logs.v1.logs_service_pb2")
+    receiver.answers = [503]
+    sink = OtlpSink(f"http://127.0.0.1:{receiver.server_port}")
+    sink.open({})
+    with pytest.raises(OSError, match="503"):
+        sink.write(alerts("critical"))
+
+
+def test_a_collector_needs_a_web_address():
+    with pytest.raises(ConfigError, match="localhost:4318.*http://"):
+        OtlpSink("localhost:4318")
+
+
 @pytest.mark.parametrize(
     ("module", "extra", "make"),
     [
         ("tensorboard", "tensorboard", lambda: TensorBoardSink("x")),
         ("wandb", "wandb", lambda: WandbSink("x")),
         ("mlflow.entities", "mlflow", lambda: MLflowSink("x")),
+        ("opentelemetry.proto.collector.logs.v1.logs_service_pb2", "otlp", lambda: OtlpSink(WEB)),
     ],
 )
 def test_a_missing_library_names_the_command_at_construction(monkeypatch, module, extra, make):

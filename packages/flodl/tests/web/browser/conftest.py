@@ -1,6 +1,7 @@
 """One browser for the whole session; each test gets pages that must stay free of any complaint."""
 
 import shutil
+from importlib.resources import files
 
 import pytest
 
@@ -118,6 +119,27 @@ def desk(browser):
     desk = Desk(browser)
     yield desk
     desk.close()
+
+
+@pytest.fixture(scope="session")
+def audit():
+    """Returns the serious accessibility problems of a page."""
+    package = pytest.importorskip("axe_playwright_python", reason="axe is not installed")
+    script = files(package).joinpath("axe.min.js").read_text()
+
+    def serious(page):
+        page.evaluate(script)
+        found = page.evaluate(
+            "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa']})"
+        )
+        return [
+            f"{v['id']}: {node['target']} {node['any'][:1]}"
+            for v in found["violations"]
+            if v["impact"] in {"serious", "critical"}
+            for node in v["nodes"]
+        ]
+
+    return serious
 
 
 class Live:

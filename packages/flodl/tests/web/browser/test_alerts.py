@@ -2,6 +2,8 @@
 
 import pytest
 
+from flodl.web.archive import portal_file
+
 pytestmark = pytest.mark.browser
 
 
@@ -53,3 +55,22 @@ def test_replayed_alerts_count_once(live, desk):
     run.step(page)
     assert page.locator("#alerts-list li").count() == 1
     assert page.text_content("#alerts-badge") == "1"
+
+
+def test_who_came_back_is_not_lost_and_the_newest_comes_first_also_in_a_saved_page(
+    live, desk, tmp_path
+):
+    run = live(2, host_names=("host-a", "host-b"))
+    moments = iter((1000.0, 1000.0, 2000.0, 2000.0))
+    run.board.tree._store._wall = lambda: next(moments, 3000.0)
+    path = "root/host-b/rank2"
+    run.board.tree.alert("rank_lost", path, "signal 9")
+    run.board.tree.alert("rank_joined", path, "rank 2 joined on host-b")
+    file = tmp_path / "page.html"
+    file.write_bytes(portal_file(run.board))
+    for url in (f"{run.url}#path=root/host-b", f"{file.as_uri()}#path=root/host-b"):
+        page = desk.open(url, ready="#alerts-list li")
+        desk.until(page, "document.querySelectorAll('#alerts-list li').length === 2")
+        first = page.locator("#alerts-list li").first.text_content()
+        assert "rank joined" in first
+        assert page.locator("#chips a[data-lost]").count() == 0

@@ -2,6 +2,8 @@
 
 import pytest
 
+from flodl.records import NodeReport
+
 pytestmark = pytest.mark.browser
 
 
@@ -99,3 +101,31 @@ def test_children_sort_and_filter(cluster, desk):
     assert names == ["root/host-a/rank1", "root/host-a/rank0"]
     page.fill("#children-filter", "k1")
     desk.until(page, "document.querySelectorAll('#children-body tr').length === 1")
+
+
+def test_children_are_compared_without_waiting_for_another_record(live, desk):
+    run = live(3, ranks=3, hosts=3)
+    page = desk.open(run.url)
+    page.locator("#compare-lines").scroll_into_view_if_needed()
+    drawn = """() => { const { u } = flodl.overview[3].comparison.chart;
+      return u ? u.data.slice(1).filter(ys => ys.some(y => typeof y === "number")).length : 0; }"""
+    desk.until(page, f"({drawn})() === 3")
+    assert page.is_hidden("#compare-lines .empty")
+
+
+def test_the_spread_over_few_children_is_that_of_their_newest_records(live, desk):
+    run = live(2, ranks=2, hosts=1)
+    page = desk.open(run.url)
+    run.keep_up(page)
+    for rank, speed in ((0, 3.0), (1, 7.0)):
+        report = NodeReport(
+            path=f"root/rank{rank}",
+            producer=f"rank{rank}",
+            metrics={"throughput": speed},
+            work=1,
+            tick=9999,
+        )
+        run.board.tree.publish([report])
+    run.keep_up(page)
+    desk.until(page, "document.getElementById('compare-summary').textContent.includes('7.00K')")
+    assert page.text_content("#children-body tr[data-path='root/rank1']").count("fastest") == 1

@@ -43,3 +43,15 @@ def test_a_wrong_token_in_the_fragment_says_so(guarded, desk):
     page = desk.open(f"{guarded.url}#token=nonsense", ready="#login:not([hidden])")
     page.wait_for_selector("#login-error:has-text('not accepted')")
     assert "nonsense" not in page.url
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", [(1440, 900), (360, 740)])
+def test_the_login_is_accessible_and_fits(guarded, desk, audit, theme, size):
+    desk.allowed = REFUSED
+    page = desk.open(guarded.url, ready="#login:not([hidden])", theme=theme, size=size)
+    page.fill("#login-token", "wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#login-error:has-text('not accepted')")
+    assert audit(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]

@@ -35,10 +35,10 @@ def recording(samples, *, devices=2):
     }
 
 
-def opened(desk, tmp_path, data):
+def opened(desk, tmp_path, data, **options):
     path = tmp_path / "timeline.html"
     path.write_bytes(page_with_data("timeline.html", json.dumps(data).encode()))
-    page = desk.page(desk.context(offline=True))
+    page = desk.page(desk.context(offline=True, **options))
     page.add_init_script(
         """new PerformanceObserver(list => { window.painted = list.getEntries()[0].startTime; })
         .observe({ type: "paint", buffered: true });"""
@@ -138,3 +138,11 @@ def test_the_tab_follows_the_level(live, desk):
     assert page.text_content("#timeline-host") == "controller"
     page.evaluate("location.hash = '#path=root/host-0&tab=timeline'")
     page.wait_for_selector("#timeline-none:not([hidden])")
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", [(1440, 900), (360, 740)])
+def test_the_page_is_accessible_and_fits(desk, tmp_path, audit, theme, size):
+    page = opened(desk, tmp_path, recording(3000), theme=theme, size=size)
+    assert audit(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]

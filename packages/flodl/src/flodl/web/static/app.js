@@ -66,6 +66,7 @@ export class Page {
       level.childTracks.set(path, track);
       this.load(async () => {
         track?.seed(await this.source.series(path, {}));
+        level.childVersion += 1;
         this.redraw();
       });
     }
@@ -209,7 +210,21 @@ export class Page {
 
   /** Declarations come again and again in a history: the newest holds. @param {any} rec */
   takeMeta(rec) {
-    if (!this.run.meta || rec.seq >= this.run.meta.seq) this.run.meta = rec;
+    if (this.run.meta && rec.seq < this.run.meta.seq) return;
+    const isNews = this.source.live && this.run.meta && rec.seq > this.run.meta.seq;
+    this.run.meta = rec;
+    if (isNews) this.lookAgain();
+  }
+
+  /** @type {number | undefined} */ againTimer = undefined;
+
+  /** Identity, settings and picture may come when the page is open already. */
+  lookAgain() {
+    clearTimeout(this.againTimer);
+    this.againTimer = setTimeout(() => this.load(async () => {
+      this.run.facts = await this.source.facts();
+      await this.model.load();
+    }), 300);
   }
 
   /** @param {Level} level @param {any} rec */

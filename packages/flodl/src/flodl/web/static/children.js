@@ -6,7 +6,7 @@ import { bytesOf } from "./format.js";
 import { factor, legend, ordered, valueText } from "./keys.js";
 import { linkTo, nameOf } from "./route.js";
 import { CHILD_LIMIT, isLost } from "./store.js";
-import { sortRecords } from "./source.js";
+import { sortRecords, summarize } from "./source.js";
 import { Comparison } from "./compare.js";
 
 const METRIC_COLUMNS = 6;
@@ -95,6 +95,8 @@ export class ChildrenPanel {
     const drawn = `${level.childVersion} ${this.metric} ${page.view.mode} ${page.view.zoom}`;
     if (this.drawn === drawn) return;
     this.drawn = drawn;
+    // With all children loaded the spread is theirs of now; of a wide level the server knows it.
+    if (!level.wide) level.summary = summarize(level.childList());
     const records = this.visible();
     const keys = this.keys(records);
     this.chooseMetric(keys);
@@ -145,9 +147,9 @@ export class ChildrenPanel {
       return h("th", { scope: "col", class: kind, "aria-sort": state }, h("button", { type: "button", onclick: () => this.sortBy(id) }, h("bdi", {}, name)));
     };
     byId("children-head").replaceChildren(
-      column("node", "node", ""), column("device", "dev", "num"), column("work", "work", "num"),
+      column("node", "node", ""), column("device", "dev", "num c-dev"), column("work", "work", "num"),
       ...keys.map((k) => column(k, legend(k, this.anyInterior(), this.page.run.meta), "num")),
-      column("res.gpu_util", "gpu", "num"), column("res.vram_alloc", "vram", "num"), h("th", { scope: "col", class: "spark-head" }, "trend"),
+      column("res.gpu_util", "gpu", "num c-gpu"), column("res.vram_alloc", "vram", "num c-vram"), h("th", { scope: "col", class: "spark-head" }, "trend"),
     );
   }
 
@@ -172,6 +174,10 @@ export class ChildrenPanel {
         row.el.remove();
         this.rows.delete(path);
       }
+    const none = (/** @type {(rec: any) => any} */ of) => records.every((rec) => of(rec) === undefined);
+    const absent = [[none((r) => r.device), "dev"], [none((r) => r.res?.gpu_util), "gpu"], [none((r) => r.res?.vram_alloc), "vram"]];
+    setAttr(body, "data-no", absent.filter(([is]) => is).map(([, name]) => name).join(" "));
+    setAttr(byId("children-head"), "data-no", body.dataset.no);
     const ends = this.ends(records);
     records.forEach((rec, i) => {
       let row = this.rows.get(rec.path);
@@ -196,7 +202,7 @@ export class ChildrenPanel {
   row(rec, keys) {
     const cells = keys.map(() => h("td", { class: "num" }));
     const tag = h("span", { class: "tag" });
-    const [dev, work, gpu, vram] = [0, 1, 2, 3].map(() => h("td", { class: "num" }));
+    const [dev, work, gpu, vram] = [" c-dev", "", " c-gpu", " c-vram"].map((kind) => h("td", { class: `num${kind}` }));
     const spark = this.comparison.spark();
     const el = h("tr", { "data-path": rec.path }, h("th", { scope: "row" }, h("a", { href: linkTo(rec.path) }, nameOf(rec.path)), " ", tag, h("span", { class: "sub" }, h("bdi", {}, rec.label ?? ""))), dev, work, cells, gpu, vram, h("td", { class: "spark-cell" }, spark.el));
     return { el, tag, dev, work, cells, gpu, vram, spark };

@@ -42,7 +42,8 @@ export class GpusPanel {
     this.listed = "";
     /** @type {Map<string, any>} */ this.rows = new Map();
     this.charts = ["VRAM", "Utilization", "Throughput", "Batch share"].map((title) => ({ title, chart: new Chart({ title, say: page.say, zoom: (r) => page.zoomTo(r), small: true }) }));
-    for (const { title, chart } of this.charts) byId("gpu-charts").append(h("section", { class: "card small-card", "aria-label": title }, h("header", {}, h("h3", {}, title), chart.tools), chart.el));
+    this.cards = this.charts.map(({ title, chart }) => h("section", { class: "card small-card", "aria-label": title }, h("header", {}, h("h3", {}, title), chart.tools), chart.el));
+    byId("gpu-charts").append(...this.cards);
   }
 
   reset() {
@@ -68,6 +69,11 @@ export class GpusPanel {
     const listed = devices.map((d) => d.id).join("\n");
     if (listed !== this.listed) this.rebuild(devices);
     this.listed = listed;
+    // Ranks on the CPU have neither: two empty columns and two empty charts say nothing.
+    const [noLoad, noMemory] = [devices.every((d) => d.util === undefined), devices.every((d) => d.used === undefined)];
+    setAttr(byId("gpu-overview"), "data-no", `${noLoad ? "gpu " : ""}${noMemory ? "vram" : ""}`);
+    show(this.cards[0], !noMemory);
+    show(this.cards[1], !noLoad);
     const { fastest, slowest } = extremes(devices);
     for (const d of devices) this.fillRow(this.rows.get(d.id), d, d.id === fastest ? "fastest" : d.id === slowest ? "slowest" : "");
     const open = devices.find((d) => d.id === this.selected);
@@ -88,7 +94,7 @@ export class GpusPanel {
 
   /** @param {Device} d */
   row(d) {
-    const cells = { tag: h("span", { class: "tag" }), util: h("td", { class: "num" }), vram: h("td", { class: "num" }), speed: h("td", { class: "num" }), share: h("td", { class: "num" }) };
+    const cells = { tag: h("span", { class: "tag" }), util: h("td", { class: "num c-gpu" }), vram: h("td", { class: "num c-vram" }), speed: h("td", { class: "num" }), share: h("td", { class: "num" }) };
     const bar = h("span", { class: "bar-fill" });
     const name = d.path ? h("a", { href: linkTo(d.path) }, d.name) : d.name;
     const vramText = h("span", {});

@@ -101,7 +101,7 @@ export class Header {
     if (typeof node?.alive === "number" && node.children) parts.push(`${node.alive}/${node.children} alive`);
     setText(byId("level-note"), parts.join(" · "));
     show(byId("level-lost"), Boolean(node) && this.page.isGone(node));
-    const hardware = run.facts?.hardware;
+    const hardware = run.meta?.run?.hardware ?? run.facts?.hardware;
     const text = level.path === "root" ? (typeof hardware === "string" ? hardware : "") : this.hardware();
     setText(byId("hardware"), text);
   }

@@ -36,7 +36,7 @@ export function unit(key, meta) {
   if (typeof declared === "string") return declared;
   if (key === "batch_share") return "%";
   if (key.startsWith("res.")) return /vram_(alloc|total)|ram_(used|total)/.test(key) ? "bytes" : key.endsWith("_w") ? "W" : key.endsWith("_c") ? "°C" : "%";
-  return key.endsWith("_ms") ? "ms" : "";
+  return key.endsWith("_ms") || key === "data_starve" ? "ms" : "";
 }
 
 /**

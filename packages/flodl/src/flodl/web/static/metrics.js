@@ -7,6 +7,8 @@ import { groups, isEngine, legend, ordered, valueText } from "./keys.js";
 import { metricPicture, xOf } from "./pictures.js";
 import { COLOR_COUNT, swatch } from "./paint.js";
 
+/** Of a small chart, in pixels; as in the style. */
+const [LEAST_WIDTH, CARD_GAP] = [300, 16];
 const FILTER_FROM = 14;
 const SMALL_LIMIT = 24;
 
@@ -30,6 +32,7 @@ export class MetricsPanel {
     /** @type {string[]} */ this.keys = [];
     /** @type {Map<string, number>} */ this.colors = new Map();
     byId("metrics-filter").addEventListener("input", () => this.filter());
+    new ResizeObserver(() => this.arrange()).observe(byId("small-charts"));
   }
 
   reset() {
@@ -136,7 +139,9 @@ export class MetricsPanel {
 
   rebuildSmall() {
     const first = new Set(firstChoice(this.keys));
-    const wanted = [...groups(this.keys.filter((k) => !first.has(k)))].slice(0, SMALL_LIMIT);
+    // At the root the shares add up to the whole, always.
+    const idle = this.page.level.path === "root" && this.page.level.interior ? "batch_share" : "";
+    const wanted = [...groups(this.keys.filter((k) => !first.has(k) && k !== idle))].slice(0, SMALL_LIMIT);
     const names = new Set(wanted.map(([name]) => name));
     for (const [name, item] of this.small) {
       if (names.has(name)) continue;
@@ -145,6 +150,17 @@ export class MetricsPanel {
     }
     for (const [name, keys] of wanted) this.smallCard(name, keys);
     show(byId("small-charts"), wanted.length > 0);
+    this.arrange();
+  }
+
+  /** As many columns as fit and are needed, or one less where that leaves fewer places empty. */
+  arrange() {
+    const box = byId("small-charts");
+    const count = this.small.size;
+    const fit = Math.max(1, Math.floor((box.clientWidth + CARD_GAP) / (LEAST_WIDTH + CARD_GAP)));
+    const empty = (/** @type {number} */ columns) => (columns - (count % columns)) % columns;
+    const fewer = fit > 2 && count > fit && empty(fit - 1) < empty(fit);
+    box.style.setProperty("--columns", String(fewer ? fit - 1 : Math.min(fit, Math.max(count, 2))));
   }
 
   /** @param {string} name @param {string[]} keys */

@@ -80,9 +80,10 @@ function rankColumns(data) {
   for (const s of data.rank_samples ?? []) {
     const id = `${s.host} rank${s.rank}`;
     let held = ranks.get(id);
-    if (!held) ranks.set(id, (held = { name: id, t: [], u: [], va: [], vt: [] }));
+    if (!held) ranks.set(id, (held = { name: id, host: s.host, t: [], cpu: [], u: [], va: [], vt: [] }));
     const gpu = s.gpus?.[0] ?? {};
     held.t.push(s.t);
+    held.cpu.push(s.cpu);
     held.u.push(gpu.u);
     held.va.push(gpu.va);
     held.vt.push(gpu.vt);
@@ -99,7 +100,12 @@ export class Recording {
     /** @type {any[]} in order of time */ this.events = [...(data.events ?? [])].sort((a, b) => a.t - b.t);
     /** @type {Lane[]} */ this.lanes = [];
     for (const g of c.gpus ?? []) this.lanes.push(lane(`GPU ${g.d}`, this.t, g.u, g.va, g.vt, "VRAM"));
-    for (const r of rankColumns(data)) this.lanes.push(lane(r.name ?? `${r.host} rank${r.rank}`, Float64Array.from(r.t), r.u, r.va, r.vt, "VRAM"));
+    for (const r of rankColumns(data)) {
+      const t = Float64Array.from(r.t);
+      if (measured(r.u) || measured(r.va)) this.lanes.push(lane(r.name ?? `${r.host} rank${r.rank}`, t, r.u, r.va, r.vt, "VRAM"));
+      // Of this host there are ten samples a second of its own.
+      if (measured(r.cpu) && (r.host !== this.host || !measured(c.cpu))) this.lanes.push(lane(`${r.host} CPU`, t, r.cpu, null, null, ""));
+    }
     if (measured(c.cpu)) this.lanes.push(lane("CPU", this.t, c.cpu, null, null, ""));
     if (measured(c.ram_used)) this.lanes.push(lane("RAM", this.t, null, c.ram_used, c.ram_total, "RAM"));
     const ends = [this.t.at(-1) ?? 0, this.events.at(-1)?.t ?? 0, ...this.lanes.map((l) => l.t.at(-1) ?? 0)];
@@ -123,9 +129,14 @@ export class Recording {
     const count = (/** @type {string} */ kind) => String(this.events.filter((e) => e.k === kind).length);
     /** @type {[string, string][]} */
     const out = [["length", `${(this.end / 1000).toFixed(1)} s`], ["samples", this.t.length.toLocaleString("en")], ["events", this.events.length.toLocaleString("en")], ["syncs", mean("sync_end")], ["CPU averages", mean("cpu_avg_end")], ["anchor changes", count("anchor")], ["throttles", count("throttle")]];
-    for (const l of this.lanes) if (l.heatValues && l.name !== "CPU") out.push([`${l.name} idle`, `${(100 * idleShare(l.heatValues)).toFixed(1)}%, ${l.gaps.length} gaps`]);
+    for (const l of this.lanes) if (l.heatValues && !isCpu(l.name)) out.push([`${l.name} idle`, `${(100 * idleShare(l.heatValues)).toFixed(1)}%, ${l.gaps.length} gaps`]);
     return out;
   }
+}
+
+/** @param {string} name */
+function isCpu(name) {
+  return /(^| )CPU$/.test(name);
 }
 
 /** @param {any[] | undefined} list */
@@ -141,7 +152,7 @@ function lane(name, t, util, used, total, unit) {
     lineValues = new Float32Array(used.length);
     for (let i = 0; i < used.length; i += 1) lineValues[i] = typeof used[i] === "number" && total[i] > 0 ? (100 * used[i]) / total[i] : NaN;
   }
-  const gaps = heatValues && name !== "CPU" ? idleGaps(t, heatValues) : [];
+  const gaps = heatValues && !isCpu(name) ? idleGaps(t, heatValues) : [];
   return { name, t, heat: heatValues && new Pyramid(heatValues), heatValues, line: lineValues && new Pyramid(lineValues), lineValues, unit, gaps };
 }
 

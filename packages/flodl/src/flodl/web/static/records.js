@@ -53,9 +53,9 @@ export class RecordsPanel {
   /** @param {any} rec */
   row(rec) {
     const { meta } = this.page.run;
-    const kind = rec.epoch_complete ? "epoch" : "window";
+    const kind = !rec.epoch_complete ? "window" : rec.work === undefined && rec.metrics ? "result" : "epoch";
     const gpu = rec.res?.gpu_util;
-    const numbers = [rec.epoch === undefined ? "" : String(rec.epoch + 1), rec.step === undefined ? "" : String(rec.step), rec.work === undefined ? "" : rec.work.toLocaleString("en"), ...(this.keys ?? []).map((k) => (rec.metrics && k in rec.metrics ? valueText(k, rec.metrics[k], meta) : "")), gpu === undefined ? "" : `${gpu.toFixed(0)}%`];
+    const numbers = [rec.epoch === undefined ? "" : String(rec.epoch + 1), rec.step === undefined ? "" : rec.step.toLocaleString("en"), rec.work === undefined ? "" : rec.work.toLocaleString("en"), ...(this.keys ?? []).map((k) => (rec.metrics && k in rec.metrics ? valueText(k, rec.metrics[k], meta) : "")), gpu === undefined ? "" : `${gpu.toFixed(0)}%`];
     return h("tr", { class: kind, "data-seq": rec.seq }, h("td", { class: "num" }, wallTime(rec.ts)), h("td", {}, h("span", { class: "kind" }, rec.restart ? `${kind}, restart` : kind)), numbers.map((n) => h("td", { class: "num" }, n)));
   }
 }

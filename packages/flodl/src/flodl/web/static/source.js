@@ -63,7 +63,7 @@ export class HttpSource {
 
   /** The text of the model's picture, or null. */
   async graph() {
-    return this.textOrNull("/graph.svg");
+    return (await this.facts()).graph === false ? null : this.textOrNull("/graph.svg");
   }
 
   async heatmaps() {
@@ -205,7 +205,7 @@ export function sortRecords(records, column, order) {
 }
 
 /** @param {any[]} records @returns {Record<string, any>} */
-function summarize(records) {
+export function summarize(records) {
   /** @type {Record<string, any>} */
   const out = {};
   const keys = new Set(records.flatMap((r) => Object.keys(r.metrics ?? {})));
@@ -213,7 +213,13 @@ function summarize(records) {
     const held = records.filter((r) => typeof r.metrics?.[key] === "number").sort((a, b) => a.metrics[key] - b.metrics[key]);
     if (held.length === 0) continue;
     const [low, high] = [held[0], held[held.length - 1]];
-    out[key] = { min: low.metrics[key], p50: held[held.length >> 1].metrics[key], max: high.metrics[key], min_path: low.path, max_path: high.path };
+    out[key] = { min: low.metrics[key], p50: middle(held.map((r) => r.metrics[key])), max: high.metrics[key], min_path: low.path, max_path: high.path };
   }
   return out;
+}
+
+/** The median of sorted values. @param {number[]} values */
+function middle(values) {
+  const half = values.length >> 1;
+  return values.length % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
 }

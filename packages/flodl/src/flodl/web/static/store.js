@@ -46,17 +46,24 @@ export class Alerts {
 
   /** Newest first. @param {string} scope */
   within(scope) {
-    return [...this.entries.values()].filter((a) => isWithin(scope, a.path)).sort((a, b) => b.seq - a.seq);
+    return [...this.entries.values()].filter((a) => isWithin(scope, a.path)).sort((a, b) => later(b, a));
   }
 
   /** Paths whose last word was that they are gone. */
   lostPaths() {
     const out = new Set();
     for (const a of this.entries.values()) if (a.class === "rank_lost") out.add(a.path);
-    for (const a of this.entries.values())
-      if (a.class === "rank_joined" && a.seq > (this.entries.get(`rank_lost\n${a.path}`)?.seq ?? 0)) out.delete(a.path);
+    for (const a of this.entries.values()) {
+      const loss = a.class === "rank_joined" ? this.entries.get(`rank_lost\n${a.path}`) : null;
+      if (loss && later(a, loss) > 0) out.delete(a.path);
+    }
     return out;
   }
+}
+
+/** Positive where the first alert is newer; those that were fetched have no number. @param {any} a @param {any} b */
+function later(a, b) {
+  return a.ts - b.ts || (a.seq ?? 0) - (b.seq ?? 0);
 }
 
 export class Level {

@@ -34,7 +34,9 @@ export class TimelinePanel {
     page.load(async () => {
       const hosts = await page.source.timelineHosts();
       const names = level.path.split("/").slice(1);
-      const host = names.length ? names.find((n) => hosts.hosts.includes(n)) : (hosts.controller ?? hosts.hosts[0]);
+      // Without a tier of hosts, ranks run where the controller does.
+      const belowRoot = names.length === 1 && !level.interior;
+      const host = names.length ? (names.find((n) => hosts.hosts.includes(n)) ?? (belowRoot ? hosts.controller : null)) : (hosts.controller ?? hosts.hosts[0]);
       const data = host ? await page.source.timeline(host) : null;
       if (level !== page.level) return;
       show(byId("timeline-none"), !data);

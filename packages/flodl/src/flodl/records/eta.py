@@ -44,6 +44,17 @@ class EtaEstimator:
         self._walls.append(wall)
         return self._rate() * (self.total - epoch - 1)
 
+    def within(self, epoch: int, done: float) -> float | None:
+        """Return the seconds left inside an epoch, ``None`` before one has ended.
+
+        Args:
+            epoch: 0-based number of the running epoch.
+            done: Share of it that is done, from 0 to 1.
+        """
+        if not self._walls:
+            return None
+        return self._rate() * (self.total - epoch - 1 + 1 - done)
+
     def _rate(self) -> float:
         window = self._window()
         if len(window) >= 2 * _REGIME_EPOCHS and _is_new_regime(window):
