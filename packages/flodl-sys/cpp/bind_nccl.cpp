@@ -5,12 +5,14 @@
 
 #include <exception>
 
+#include "nccl_comm.h"
 #include "nccl_loader.h"
 
 namespace py = pybind11;
 
 namespace {
 
+using flodl::NcclComm;
 using flodl::NcclFailure;
 using flodl::NcclLibrary;
 using flodl::NcclLoadFailure;
@@ -45,6 +47,17 @@ void bind_nccl(py::module_& module) {
         }
     });
     module.attr("NCCL_SONAME") = flodl::nccl_soname;
+    py::class_<NcclComm>(module, "NcclComm")
+        .def("all_reduce", &NcclComm::all_reduce, py::arg("data"), py::arg("count"),
+             py::arg("dtype"), py::arg("op"), py::arg("stream"),
+             py::call_guard<py::gil_scoped_release>())
+        .def("broadcast", &NcclComm::broadcast, py::arg("data"), py::arg("count"),
+             py::arg("dtype"), py::arg("root"), py::arg("stream"),
+             py::call_guard<py::gil_scoped_release>())
+        .def("async_error", &NcclComm::async_error, py::call_guard<py::gil_scoped_release>())
+        .def("abort", &NcclComm::abort, py::call_guard<py::gil_scoped_release>())
+        .def("close", &NcclComm::close, py::call_guard<py::gil_scoped_release>())
+        .def_property_readonly("is_open", &NcclComm::is_open);
     py::class_<NcclLibrary>(module, "NcclLibrary")
         .def_static("open", &NcclLibrary::open, py::arg("path"),
                     py::call_guard<py::gil_scoped_release>())
@@ -57,5 +70,22 @@ void bind_nccl(py::module_& module) {
                 return library.unique_id();
             }();
             return py::bytes(id.data(), id.size());
-        });
+        })
+        .def("group_start", &NcclLibrary::group_start, py::call_guard<py::gil_scoped_release>())
+        .def("group_end", &NcclLibrary::group_end, py::call_guard<py::gil_scoped_release>())
+        .def(
+            "init_all",
+            [](const NcclLibrary& library, const std::vector<int>& devices) {
+                const py::gil_scoped_release unlocked;
+                return NcclComm::init_all(library, devices);
+            },
+            py::arg("devices"))
+        .def(
+            "init_rank",
+            [](const NcclLibrary& library, int size, const py::bytes& unique_id, int rank) {
+                const std::string id = unique_id;
+                const py::gil_scoped_release unlocked;
+                return NcclComm::init_rank(library, size, id, rank);
+            },
+            py::arg("size"), py::arg("unique_id"), py::arg("rank"));
 }

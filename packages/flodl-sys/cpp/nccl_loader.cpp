@@ -28,12 +28,21 @@ void resolve(void* handle, const char* symbol, Function*& function) {
 }  // namespace
 
 NcclLibrary::NcclLibrary(void* handle) {
-    resolve(handle, "ncclGetVersion", get_version_);
-    resolve(handle, "ncclGetUniqueId", get_unique_id_);
-    resolve(handle, "ncclGetErrorString", get_error_string_);
+    resolve(handle, "ncclGetVersion", functions_.get_version);
+    resolve(handle, "ncclGetUniqueId", functions_.get_unique_id);
+    resolve(handle, "ncclGetErrorString", functions_.get_error_string);
+    resolve(handle, "ncclCommInitAll", functions_.comm_init_all);
+    resolve(handle, "ncclCommInitRank", functions_.comm_init_rank);
+    resolve(handle, "ncclCommDestroy", functions_.comm_destroy);
+    resolve(handle, "ncclCommAbort", functions_.comm_abort);
+    resolve(handle, "ncclCommGetAsyncError", functions_.comm_get_async_error);
+    resolve(handle, "ncclAllReduce", functions_.all_reduce);
+    resolve(handle, "ncclBroadcast", functions_.broadcast);
+    resolve(handle, "ncclGroupStart", functions_.group_start);
+    resolve(handle, "ncclGroupEnd", functions_.group_end);
     Dl_info where{};
     void* address = nullptr;
-    std::memcpy(&address, &get_version_, sizeof address);
+    std::memcpy(&address, &functions_.get_version, sizeof address);
     if (dladdr(address, &where) != 0 && where.dli_fname != nullptr) path_ = where.dli_fname;
 }
 
@@ -56,20 +65,24 @@ std::optional<NcclLibrary> NcclLibrary::already_loaded() {
 
 int NcclLibrary::version() const {
     int version = 0;
-    check("ncclGetVersion", get_version_(&version));
+    check("ncclGetVersion", functions_.get_version(&version));
     return version;
 }
 
 std::array<char, nccl_unique_id_bytes> NcclLibrary::unique_id() const {
-    UniqueId id{};
-    check("ncclGetUniqueId", get_unique_id_(&id));
+    NcclUniqueId id{};
+    check("ncclGetUniqueId", functions_.get_unique_id(&id));
     std::array<char, nccl_unique_id_bytes> bytes{};
     std::memcpy(bytes.data(), id.bytes, bytes.size());
     return bytes;
 }
 
+void NcclLibrary::group_start() const { check("ncclGroupStart", functions_.group_start()); }
+
+void NcclLibrary::group_end() const { check("ncclGroupEnd", functions_.group_end()); }
+
 void NcclLibrary::check(const char* call, int result) const {
-    if (result != 0) throw NcclFailure(call, result, get_error_string_(result));
+    if (result != 0) throw NcclFailure(call, result, functions_.get_error_string(result));
 }
 
 }  // namespace flodl

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,26 @@ class NcclFailure : public std::runtime_error {
     int code;
 };
 
+struct NcclUniqueId {
+    char bytes[nccl_unique_id_bytes];
+};
+
+// The functions in use, with NCCL's handles, enumerations and streams as plain words.
+struct NcclFunctions {
+    int (*get_version)(int*) = nullptr;
+    int (*get_unique_id)(NcclUniqueId*) = nullptr;
+    const char* (*get_error_string)(int) = nullptr;
+    int (*comm_init_all)(void**, int, const int*) = nullptr;
+    int (*comm_init_rank)(void**, int, NcclUniqueId, int) = nullptr;
+    int (*comm_destroy)(void*) = nullptr;
+    int (*comm_abort)(void*) = nullptr;
+    int (*comm_get_async_error)(void*, int*) = nullptr;
+    int (*all_reduce)(const void*, void*, std::size_t, int, int, void*, void*) = nullptr;
+    int (*broadcast)(const void*, void*, std::size_t, int, int, void*, void*) = nullptr;
+    int (*group_start)() = nullptr;
+    int (*group_end)() = nullptr;
+};
+
 class NcclLibrary {
    public:
     // A path, or a bare file name that the system's loader searches for.
@@ -40,18 +61,16 @@ class NcclLibrary {
 
     int version() const;
     std::array<char, nccl_unique_id_bytes> unique_id() const;
+    void group_start() const;
+    void group_end() const;
     const std::string& path() const { return path_; }
+    const NcclFunctions& functions() const { return functions_; }
+    void check(const char* call, int result) const;
 
    private:
     explicit NcclLibrary(void* handle);
-    void check(const char* call, int result) const;
 
-    struct UniqueId {
-        char bytes[nccl_unique_id_bytes];
-    };
-    int (*get_version_)(int*) = nullptr;
-    int (*get_unique_id_)(UniqueId*) = nullptr;
-    const char* (*get_error_string_)(int) = nullptr;
+    NcclFunctions functions_;
     std::string path_;
 };
 

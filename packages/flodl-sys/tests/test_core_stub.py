@@ -33,16 +33,18 @@ def parameters(node):
     return [argument.arg for argument in node.args.args], len(node.args.defaults)
 
 
-STUB_CLASS = next(node for node in STUB.body if isinstance(node, ast.ClassDef))
+STUB_CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
+METHODS = [(owner, name) for owner, node in STUB_CLASSES.items() for name in functions(node.body)]
 
 
 def test_the_module_has_the_names_of_the_stub():
     constants = {node.target.id for node in STUB.body if isinstance(node, ast.AnnAssign)}
-    assert public(native.core) == set(functions(STUB.body)) | constants | {STUB_CLASS.name}
+    assert public(native.core) == set(functions(STUB.body)) | constants | set(STUB_CLASSES)
 
 
-def test_the_class_has_the_names_of_the_stub():
-    assert public(native.core.NcclLibrary) == set(functions(STUB_CLASS.body))
+@pytest.mark.parametrize("owner", STUB_CLASSES)
+def test_a_class_has_the_names_of_the_stub(owner):
+    assert public(getattr(native.core, owner)) == set(functions(STUB_CLASSES[owner].body))
 
 
 @pytest.mark.parametrize("name", functions(STUB.body))
@@ -51,10 +53,10 @@ def test_a_function_has_the_parameters_of_the_stub(name):
     assert parameters(built) == parameters(functions(STUB.body)[name])
 
 
-@pytest.mark.parametrize("name", functions(STUB_CLASS.body))
-def test_a_method_has_the_parameters_of_the_stub(name):
-    member = vars(native.core.NcclLibrary)[name]
-    stub = functions(STUB_CLASS.body)[name]
+@pytest.mark.parametrize(("owner", "name"), METHODS)
+def test_a_method_has_the_parameters_of_the_stub(owner, name):
+    member = vars(getattr(native.core, owner))[name]
+    stub = functions(STUB_CLASSES[owner].body)[name]
     decorators = [decorator.id for decorator in stub.decorator_list]
     kinds = [kind for kind in (property, staticmethod) if isinstance(member, kind)]
     assert decorators == [kind.__name__ for kind in kinds]

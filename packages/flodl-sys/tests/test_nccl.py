@@ -17,10 +17,40 @@ from flodl_sys.nccl import NcclVersion, UniqueId
 from flodl_sys.toolchain import find_toolchain
 
 GOOD = """
+#include <cstddef>
+struct Id { char bytes[128]; };
+struct Comm { int rank, size, open; };
+static int groups = 0, aborted = 0;
 extern "C" {
 int ncclGetVersion(int* version) { *version = 22705; return 0; }
 int ncclGetUniqueId(char* id) { for (int i = 0; i < 128; ++i) id[i] = char(i); return 0; }
 const char* ncclGetErrorString(int) { return "unhandled system error"; }
+int ncclCommInitAll(Comm** comms, int size, const int* devices) {
+  for (int i = 0; i < size; ++i) {
+    if (devices[i] > 7) return 4;
+    comms[i] = new Comm{i, size, 1};
+  }
+  return 0;
+}
+int ncclCommInitRank(Comm** comm, int size, Id id, int rank) {
+  if (id.bytes[1] != 1) return 4;
+  *comm = new Comm{rank, size, 1};
+  return 0;
+}
+int ncclCommDestroy(Comm* comm) { delete comm; return 0; }
+int ncclCommAbort(Comm* comm) { ++aborted; delete comm; return 0; }
+int ncclCommGetAsyncError(Comm* comm, int* code) { *code = comm->rank; return 0; }
+int ncclAllReduce(const void*, void* out, size_t n, int dtype, int op, Comm* comm, void*) {
+  if (dtype != 7 || groups != 1) return 4;
+  for (size_t i = 0; i < n; ++i) ((float*)out)[i] = ((float*)out)[i] * comm->size + op;
+  return 0;
+}
+int ncclBroadcast(const void*, void* out, size_t n, int, int root, Comm* comm, void*) {
+  for (size_t i = 0; i < n; ++i) ((float*)out)[i] = 10 * root + comm->rank;
+  return 0;
+}
+int ncclGroupStart() { ++groups; return 0; }
+int ncclGroupEnd() { --groups; return aborted > 1 ? 3 : 0; }
 }
 """
 
@@ -157,6 +187,46 @@ class TestTheSearch:
         assert kind == "NcclNotFoundError"
         assert message.count("cannot open shared object file") == 1
         assert str(missing) in message
+
+
+MEMORY = """
+import array
+data = array.array("f", [1.0, 2.0])
+where = data.buffer_info()[0]
+"""
+
+
+@pytest.mark.usefixtures("native")
+class TestACommunicator:
+    """Over a stand-in that works on the host's memory, and only within a group."""
+
+    def test_operations_reach_the_library_within_a_group(self, good):
+        code = MEMORY + f"n = nccl.load({str(good)!r}); a, b, c = n.init_all([0, 1, 5])\n"
+        code += "with n.group(): a.all_reduce(where, 2, 7, 4, 0)\n"
+        code += "print(*data); b.broadcast(where, 1, 7, 2, 0); print(*data, b.async_error())"
+        assert run(code).splitlines() == ["7.0 10.0", "21.0 10.0 1"]
+
+    def test_a_rank_joins_with_all_bytes_of_the_id(self, good):
+        code = MEMORY + f"n = nccl.load({str(good)!r}); c = n.init_rank(2, n.unique_id(), 1)\n"
+        code += "c.broadcast(where, 1, 7, 0, 0); print(data[0])"
+        assert run(code) == "1.0\n"
+
+    def test_an_aborted_one_is_closed_and_says_so(self, good):
+        code = MEMORY + f"n = nccl.load({str(good)!r}); a, b = n.init_all([0, 1])\n"
+        code += "a.abort(); a.abort(); a.close(); print(a.is_open, b.is_open)\n"
+        code += failing("a.all_reduce(where, 2, 7, 0, 0)")
+        opened, kind, message, _ = run(code).splitlines()
+        assert opened == "False True"
+        assert kind == "NcclCallError"
+        assert message == "ncclAllReduce failed with code 5: the communicator is closed"
+
+    def test_errors_of_forming_and_of_starting_a_group_are_named(self, good):
+        code = MEMORY + f"n = nccl.load({str(good)!r})\n" + failing("n.init_all([0, 9])") + "\n"
+        code += "for c in n.init_all([0, 1]): c.abort()\n"
+        code += "def grouped():\n  with n.group(): pass\n" + failing("grouped()")
+        lines = run(code).splitlines()
+        assert lines[1].startswith("ncclCommInitAll failed with code 4: ")
+        assert lines[4].startswith("ncclGroupEnd failed with code 3: ")
 
 
 @pytest.mark.usefixtures("native")

@@ -6,7 +6,12 @@ import threading
 import pytest
 
 KEPT_BY_TORCH = {"InductorSubproc", "subproc_worker_timer"}  # torch's compiler keeps its workers
-SET_BY_OTHERS = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}  # pytest; torch's compiler
+SET_BY_OTHERS = {  # pytest; torch's compiler
+    "PYTEST_CURRENT_TEST",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "TRITON_PTXAS_PATH",
+}
 
 
 @pytest.fixture(autouse=True, scope="session")

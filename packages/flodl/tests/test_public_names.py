@@ -8,15 +8,20 @@ import flodl
 
 FACADE = """
     ArgmaxSelector Batch CaptureConfig CaptureError CheckpointError ConfigError CpuWorker
-    DataError DataLoader Detach EpochMetrics FixedSelector FlodlError FlowBuilder FlowError
-    GpuGraph Graph GraphInputError GraphPathError Identity Lambda LearnedHalt LoadReport
-    LoopBody LossContext MergeOp ModelSnapshot Monitor NodeError NonFiniteError Reshape Rng
-    RunFailed RunInterrupted SigmoidRouter SoftmaxRouter StateAdd StepContractError
-    TensorDataSet ThresholdHalt TopologyError TraceEmit TrainHandle TrainStep TrainedState
-    Trainer TrainerConfig Trend TrendGroup __version__ checkpoint_info checkpoint_keys
-    checkpoint_version derive_seed gpu_manual_seed_all load_checkpoint load_state_file
-    manual_seed migrate_checkpoint record_scalar register_module save_checkpoint
-    save_state_file seed_everything snapshot_cpu verify_step
+    CudaBeforeRunError DataError DataLoader Ddp DdpConfig Detach DiLoCo ElCheConfig ElCheMode
+    ElasticConfig EpochCallbackPolicy EpochMetrics ExportError FakeNcclComms FixedSelector
+    FlodlError FlowBuilder FlowError FlowWarning FormationError GpuGraph GradientMismatchError
+    Graph GraphInputError GraphPathError HasGraph Identity JoinRejected Lambda LaunchError
+    LearnedHalt LoadReport LoopBody LossContext MergeOp ModelSnapshot Monitor MsfGuard
+    NcclAbortHandle NcclAborted NcclComms NcclError NcclRankComm NcclUniqueId NoDataError NoGuard
+    NodeError NonFiniteError OuterAvg RankError ReduceOp Rendezvous Reshape Rng RunFailed
+    RunInterrupted RunReport SigmoidRouter SlowMo SoftmaxRouter StateAdd StateShapeError
+    StepContractError StopTraining SwitchIndexError TensorDataSet ThresholdHalt TopologyError
+    TraceEmit TraceError TrainHandle TrainStep TrainedState Trainer TrainerConfig Trend TrendGroup
+    TrendGuard Worker __version__ checkpoint_info checkpoint_keys checkpoint_version derive_seed
+    drain_scalars exit_if_worker_role gpu_manual_seed_all load_checkpoint load_state_file
+    manual_seed migrate_checkpoint record_scalar register_module save_checkpoint save_state_file
+    seed_everything snapshot_cpu verify_step
 """.split()
 
 

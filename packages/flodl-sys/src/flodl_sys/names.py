@@ -56,6 +56,13 @@ LIBTORCH_MIRROR = Variable(
     reader="fdl libtorch download",
     meaning="Address to fetch libtorch from instead, as --mirror.",
 )
+NO_UPDATE_CHECK = Variable(
+    "FDL_NO_UPDATE_CHECK",
+    type="0 or 1",
+    default="unset",
+    reader="fdl",
+    meaning="Anything: never look for newer versions, nor speak of them.",
+)
 PROJECT_ROOT = Variable(
     "FDL_PROJECT_ROOT",
     type="folder",
@@ -76,6 +83,20 @@ TRACEBACK = Variable(
     default="0",
     reader="fdl",
     meaning="1: show the traceback of an error, not its message alone.",
+)
+ALLOW_CUDA_IN_LAUNCHER = Variable(
+    "FLODL_ALLOW_CUDA_IN_LAUNCHER",
+    type="0 or 1",
+    default="0",
+    reader="flodl.distributed.launch",
+    meaning="1: a GPU touched before a run over several processes is a warning, not an error.",
+)
+ATTACH = Variable(
+    "FLODL_ATTACH",
+    type="run id",
+    default="start a run",
+    reader="flodl.distributed.launch",
+    meaning="Run whose controller outlived its launcher: the same command takes it up again.",
 )
 COLOR = Variable(
     "FLODL_COLOR",
@@ -112,12 +133,40 @@ HW_ROOT = Variable(
     reader="flodl_sys.gpu",
     meaning="Folder that stands for / when GPU detection reads sys, dev and usr/lib/wsl.",
 )
+INTERNAL_ROLE = Variable(
+    "FLODL_INTERNAL_ROLE",
+    type="controller or rank",
+    default="launcher",
+    reader="flodl.distributed.launch",
+    meaning="Set by flodl: what this process is in a run over several processes.",
+)
+INTERNAL_RUN = Variable(
+    "FLODL_INTERNAL_RUN",
+    type="JSON",
+    default="unset",
+    reader="flodl.distributed.launch",
+    meaning="Set by flodl: the run that this process belongs to, and its place in it.",
+)
+INTERNAL_TOKEN = Variable(
+    "FLODL_INTERNAL_TOKEN",
+    type="text",
+    default="unset",
+    reader="flodl.distributed",
+    meaning="Set by flodl: token of the run's control port.",
+)
 NCCL_PATH = Variable(
     "FLODL_NCCL_PATH",
     type="file",
     default="the NCCL of the environment, then the system's",
     reader="flodl_sys.nccl",
     meaning="NCCL library to load when none is loaded yet.",
+)
+NET_TIMEOUT_SCALE = Variable(
+    "FLODL_NET_TIMEOUT_SCALE",
+    type="number",
+    default="1",
+    reader="flodl.distributed",
+    meaning="Factor of every timeout of a run over several processes.",
 )
 OFFLINE = Variable(
     "FLODL_OFFLINE",
@@ -147,6 +196,13 @@ VERBOSITY = Variable(
     reader="flodl, fdl",
     meaning="How much is said.",
 )
+ZYGOTE = Variable(
+    "FLODL_ZYGOTE",
+    type="0 or 1",
+    default="1 on Linux, else 0",
+    reader="flodl.distributed.hostd",
+    meaning="0: each rank imports torch itself, where else all are copies of one process.",
+)
 
 DASHBOARD_BIND = Variable(
     "FLODL_DASHBOARD_BIND",
@@ -162,6 +218,13 @@ DASHBOARD_TOKEN = Variable(
     reader="flodl.monitor",
     meaning="Token that viewers of the portal must know.",
 )
+FAKE_DEVICES = Variable(
+    "FLODL_FAKE_DEVICES",
+    type="number",
+    default="the GPUs of this process",
+    reader="Graph.distribute, Trainer.setup",
+    meaning="Train a graph's own loop on this many replicas on the CPU, to try it without GPUs.",
+)
 RESOURCE_POLL_MS = Variable(
     "FLODL_RESOURCE_POLL_MS",
     type="number",
@@ -176,20 +239,29 @@ VARIABLES: tuple[Variable, ...] = (
     GPU_FEATURE,
     LIBTORCH_CASE,
     LIBTORCH_MIRROR,
+    NO_UPDATE_CHECK,
     PROJECT_ROOT,
     STRICT_ENV,
     TRACEBACK,
+    ALLOW_CUDA_IN_LAUNCHER,
+    ATTACH,
     COLOR,
     DASHBOARD_BIND,
     DASHBOARD_TOKEN,
     DATA_PATH,
     DATA_SOURCE,
+    FAKE_DEVICES,
     HOME,
     HW_ROOT,
+    INTERNAL_ROLE,
+    INTERNAL_RUN,
+    INTERNAL_TOKEN,
     NCCL_PATH,
+    NET_TIMEOUT_SCALE,
     OFFLINE,
     RESOURCE_POLL_MS,
     SYS_NATIVE,
     TEST_DEVICE,
     VERBOSITY,
+    ZYGOTE,
 )

@@ -5,17 +5,28 @@ machine without a GPU. Two NCCLs in one process break each other, so the one tha
 loaded (torch brings one) always comes first.
 """
 
+import contextlib
 import logging
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from flodl_sys import names, native
 from flodl_sys.errors import NcclConflictError, NcclError, NcclNotFoundError
 
-__all__ = ["UNIQUE_ID_BYTES", "Nccl", "NcclVersion", "UniqueId", "load", "unique_id", "version"]
+__all__ = [
+    "UNIQUE_ID_BYTES",
+    "Communicator",
+    "Nccl",
+    "NcclVersion",
+    "UniqueId",
+    "load",
+    "unique_id",
+    "version",
+]
 
 UNIQUE_ID_BYTES = 128
 
@@ -59,6 +70,51 @@ class UniqueId:
         return f"UniqueId({self.data[:8].hex()}...)"
 
 
+@final
+class Communicator:
+    """One rank of a communicator; data and streams are addresses, dtypes and operations numbers.
+
+    Nothing can be checked about an address: the caller vouches for it, and keeps it alive until the
+    stream is through. Calls release the GIL; `abort` may come from any thread.
+    """
+
+    def __init__(self, comm: "native.core.NcclComm") -> None:
+        self._comm = comm
+
+    def all_reduce(self, data: int, count: int, dtype: int, op: int, stream: int) -> None:
+        """Enqueues a reduction over all ranks, in place.
+
+        Raises:
+            NcclCallError: NCCL refused it, or the communicator is closed.
+        """
+        self._comm.all_reduce(data, count, dtype, op, stream)
+
+    def broadcast(self, data: int, count: int, dtype: int, root: int, stream: int) -> None:
+        """Enqueues that all ranks receive what rank ``root`` has, in place.
+
+        Raises:
+            NcclCallError: NCCL refused it, or the communicator is closed.
+        """
+        self._comm.broadcast(data, count, dtype, root, stream)
+
+    def async_error(self) -> int:
+        """Returns the code of an error after a call had returned; 0 for none."""
+        return self._comm.async_error()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was neither aborted nor closed."""
+        return self._comm.is_open
+
+    def abort(self) -> None:
+        """Ends what is in flight, on this rank; does nothing a second time or once closed."""
+        self._comm.abort()
+
+    def close(self) -> None:
+        """Waits for what is in flight and lets go; does nothing once aborted or closed."""
+        self._comm.close()
+
+
 class Nccl:
     """An opened NCCL library; it stays loaded until the process ends."""
 
@@ -82,6 +138,35 @@ class Nccl:
                 makes it say more.
         """
         return UniqueId(self._library.unique_id())
+
+    def init_all(self, devices: Sequence[int]) -> list[Communicator]:
+        """Forms a communicator of devices of this process, on the calling thread.
+
+        Raises:
+            NcclCallError: A device cannot be used.
+        """
+        return [Communicator(comm) for comm in self._library.init_all(devices)]
+
+    def init_rank(self, size: int, unique_id: UniqueId, rank: int) -> Communicator:
+        """Joins a communicator as one rank, on the current device; waits for the others.
+
+        Raises:
+            NcclCallError: It cannot be formed.
+        """
+        return Communicator(self._library.init_rank(size, bytes(unique_id), rank))
+
+    @contextlib.contextmanager
+    def group(self) -> Iterator[None]:
+        """Lets the calls within the block start together, as one thread with several ranks must.
+
+        Raises:
+            NcclCallError: One of them failed to start.
+        """
+        self._library.group_start()
+        try:
+            yield
+        finally:
+            self._library.group_end()
 
 
 def load(path: str | os.PathLike[str] | None = None) -> Nccl:

@@ -33,7 +33,7 @@ def test_the_readme_example_leaves_a_checkpoint_and_shows_its_epochs(tmp_path, m
     example = BLOCK.search((REPOSITORY / "README.md").read_text())[1]
     exec(compile(example, "README.md", "exec"), {"__name__": "example"})
     assert (tmp_path / "mnist.fdl").stat().st_size > 4 * 784 * 64
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().err.splitlines()
     assert [line.split()[:2] for line in lines[:5]] == [["epoch", f"{n}/5"] for n in range(1, 6)]
     assert lines[5].startswith("  training complete in ")
 

@@ -18,6 +18,13 @@ FlodlError                        every error flodl raises on purpose
 ├── StepContractError             a train step returned something that cannot be trained on
 ├── NonFiniteError                a loss became NaN or infinite
 ├── UntrainedStatsError           evaluation would use statistics that no batch has set
+├── LaunchError                   a run over several processes cannot be started (a RuntimeError)
+│   ├── CudaBeforeRunError        a GPU was touched before the run
+│   └── LauncherCudaError         a GPU was touched in a process that only directs the run
+├── JoinRejected                  the controller turned a host away
+├── FormationError                ranks could not form a group
+├── RankError                     a rank raised; its traceback is in the text
+├── AccountingError               samples of an epoch were lost or counted twice
 ├── RunFailed                     a run ended without a usable result
 ├── CheckpointError               a checkpoint cannot be written or read
 │   ├── CheckpointFormatError     the file is not a sound checkpoint
@@ -154,6 +161,79 @@ class NonFiniteError(FlodlError):
 
 class UntrainedStatsError(FlodlError):
     """Evaluation would use running statistics that no batch has set yet."""
+
+
+class LaunchError(FlodlError, RuntimeError):
+    """A run over several processes cannot be started."""
+
+
+class CudaBeforeRunError(LaunchError):
+    """A GPU was touched before the run, in the process that starts the ranks."""
+
+
+class LauncherCudaError(LaunchError):
+    """A GPU was touched in a process that only directs the run and must own none."""
+
+
+class JoinRejected(FlodlError):
+    """The controller turned a host away.
+
+    Args:
+        code: What kind of refusal, such as ``"duplicate_member"``; it never changes.
+        message: What was offered and what is true instead.
+        retryable: Whether the same join may succeed later.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, retryable: bool = False, hint: str | None = None
+    ) -> None:
+        super().__init__(f"{code}: {message}", hint=hint)
+        self.code = code
+        self.retryable = retryable
+
+
+class FormationError(FlodlError):
+    """Ranks could not form a group."""
+
+
+class RankError(FlodlError):
+    """A rank raised; the text holds its traceback, the ``__cause__`` its error where it can.
+
+    Args:
+        message: Which rank raised what.
+        traceback_text: The traceback as the rank saw it.
+        rank: Number of the rank.
+        host: Its host.
+        epoch: Epoch at the time, ``None`` before the first.
+        step: Step at the time, ``None`` before the first.
+        batch_ranges: Half-open ranges of the epoch's order that the batch held.
+        count: Ranks that raised the same.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        traceback_text: str = "",
+        rank: int = 0,
+        host: str = "",
+        epoch: int | None = None,
+        step: int | None = None,
+        batch_ranges: tuple[tuple[int, int], ...] = (),
+        count: int = 1,
+    ) -> None:
+        super().__init__(f"{message}\n\n{traceback_text}" if traceback_text else message)
+        self.traceback_text = traceback_text
+        self.rank = rank
+        self.host = host
+        self.epoch = epoch
+        self.step = step
+        self.batch_ranges = batch_ranges
+        self.count = count
+
+
+class AccountingError(FlodlError):
+    """Samples of an epoch were lost or counted twice."""
 
 
 class RunFailed(FlodlError):
