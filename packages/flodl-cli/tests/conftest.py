@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,14 @@ import pytest
 
 from flodl_cli import names
 from flodl_cli.__main__ import main
+
+
+@pytest.fixture(autouse=True, scope="session")
+def hangup_ends_programs():
+    """Let SIGHUP have its effect on what is started, also where nohup has started the tests."""
+    former = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, former)
 
 
 class Result(NamedTuple):

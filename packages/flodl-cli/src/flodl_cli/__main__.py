@@ -42,7 +42,9 @@ def main(argv: Sequence[str]) -> int:
         trace = wants_traceback(line.flags)
         context = build_context(line.flags, line.tail)
         terminal = context.terminal
-        return _dispatch(line, context)
+        code = _dispatch(line, context)
+        _speak_of_updates(argv, line, context)
+        return code
     except FdlError as error:
         terminal.error(error, trace=trace)
         return error.exit_code
@@ -53,6 +55,19 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last line before the user: say it once, plainly
         terminal.error(_unforeseen(error), trace=trace)
         return 1
+
+
+def _speak_of_updates(argv: Sequence[str], line: CommandLine, context: AppContext) -> None:
+    """Say last of all that a newer version is out; never for programs, and never for help."""
+    flags = line.flags
+    if flags.help or flags.version or not line.words or flags.verbosity == 0 or "--json" in argv:
+        return
+    if sys.stderr is None or not sys.stderr.isatty():
+        return
+    from flodl_cli.updates.check import is_wanted, nudge
+
+    if is_wanted(context.environ):
+        nudge(context.directory, context.terminal)
 
 
 def _dispatch(line: CommandLine, context: AppContext) -> int:

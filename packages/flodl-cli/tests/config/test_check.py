@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,11 @@ def test_check_reads_every_manifest(project):
 def test_check_outside_a_project_is_misuse(project):
     with pytest.raises(UsageError, match=r"no fdl\.yml in"):
         check(str(project.root))
+
+
+def test_the_published_schema_is_the_one_that_is_printed():
+    published = Path(__file__).parents[4] / "docs" / "schema" / "fdl.schema.json"
+    assert published.read_text() == manifest_schema(), "fdl config schema --out FILE"
 
 
 def test_schema_describes_the_model():

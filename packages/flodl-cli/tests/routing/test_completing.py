@@ -1,6 +1,11 @@
+import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -160,6 +165,40 @@ def test_fish_completes(tried, project):
     assert done.stdout.startswith("test\t")
 
 
+@pytest.mark.usefixtures("shell_path")
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh on this machine")
-def test_zsh_accepts_the_script():
-    subprocess.run(["zsh", "-n", "-c", completion_script("zsh")], check=True)
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("fdl tes", "fdl test"), ("fdl train --model ls", "--model lstm")]
+)
+def test_zsh_completes_what_is_typed(tried, project, typed, completed):
+    screen = typed_into_zsh(project.root, completion_script("zsh"), f"{typed}\t", completed)
+    assert completed in screen
+
+
+def typed_into_zsh(root, script, keys, expected):
+    """What a terminal shows when ``keys`` are typed into a zsh that has the script."""
+    (root / ".zshrc").write_text(
+        f"PROMPT='ready> '\nautoload -Uz compinit && compinit -u -D\n{script}\n"
+    )
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(root)
+        os.environ.update(ZDOTDIR=str(root), TERM="dumb", HOME=str(root))
+        os.execvp("zsh", ["zsh", "-i"])
+    try:
+        screen = until(terminal, "", "ready> ")
+        os.write(terminal, keys.encode())
+        return until(terminal, screen, expected)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def until(terminal, screen, expected):
+    """Read what the terminal shows until it holds ``expected``, for at most 20 seconds."""
+    give_up = time.monotonic() + 20
+    while expected not in screen and time.monotonic() < give_up:
+        if select.select([terminal], [], [], 0.5)[0]:
+            screen += os.read(terminal, 4096).decode(errors="replace")
+    return screen

@@ -1,6 +1,6 @@
 import pytest
 
-from flodl_cli.runner import docker
+from flodl_cli.host import system
 from flodl_cli.runner.docker import Compose, pick_service
 
 COMPOSE = """\
@@ -13,7 +13,7 @@ services:
 
 @pytest.fixture
 def outside(project, monkeypatch, fake_program):
-    monkeypatch.setattr(docker, "_CONTAINER_MARKS", ())
+    monkeypatch.setattr(system, "_CONTAINER_MARKS", ())
     fake_program("docker", 'for word; do printf "<%s>" "$word"; done; echo "@$PWD"; exit 3')
     project.write("docker-compose.yml", COMPOSE)
     return project
@@ -50,7 +50,7 @@ def test_what_manifest_and_flags_ask_for_reaches_the_container(outside):
 
 
 def test_inside_a_container_nothing_is_wrapped(outside, monkeypatch, tmp_path):
-    monkeypatch.setattr(docker, "_CONTAINER_MARKS", (str(tmp_path),))
+    monkeypatch.setattr(system, "_CONTAINER_MARKS", (str(tmp_path),))
     outside.manifest("commands: {t: {run: echo here, docker: dev}}\n")
     assert outside.fdl("t").out == "here\n"
 

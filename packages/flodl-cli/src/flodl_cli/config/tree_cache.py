@@ -11,13 +11,12 @@ import contextlib
 import json
 import os
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
 
 from flodl_cli.config.tree import Level, from_json, to_json
 from flodl_cli.names import CACHE_FOLDER
 
-_FORMAT = 3
+_FORMAT = 4
 
 
 def load_tree(file: str, overlay: str | None, version: str) -> Level | None:
@@ -67,9 +66,9 @@ def _cache_file(file: str, overlay: str | None) -> str:
 
 def _fingerprint(file: str) -> list[Any]:
     status = os.stat(file)
-    with open(file, "rb") as stream:
-        digest = blake2b(stream.read(), digest_size=16).hexdigest()
-    return [file, status.st_size, status.st_mtime_ns, digest]
+    with open(file, encoding="utf-8", errors="surrogateescape", newline="") as stream:
+        # The text itself, which is small: hashlib would load OpenSSL on every help.
+        return [file, status.st_size, status.st_mtime_ns, stream.read()]
 
 
 def _make_folder(folder: str) -> None:

@@ -47,10 +47,11 @@ def in_service(
     Raises:
         FdlError: There is no compose file that can be read.
     """
+    from flodl_cli.host.system import in_container
     from flodl_cli.libtorch.active import compose_variables
     from flodl_cli.runner import docker
 
-    if docker.in_container():
+    if in_container():
         return launch
     compose = docker.find_compose(launch.directory)
     chosen, remark = docker.pick_service(service, compose, launch.env[variables.GPU_FEATURE.name])

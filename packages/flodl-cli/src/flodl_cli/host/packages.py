@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from flodl_cli.errors import FdlError
 from flodl_cli.host.process import Answer, ask
 
+_NEWEST = re.compile(r"\S+ \(([^)]+)\)")  # first line of `pip index versions`
 _TORCH_WHEELS = "https://download.pytorch.org/whl"
 
 
@@ -79,8 +81,29 @@ class PackageClient:
             "--target", str(target), *source, "-r", str(listing),
         )  # fmt: skip
 
-    def _ask(self, *options: str, words: str | None = None) -> Answer:
-        answer = ask([*self._program, *options], words=words)
+    def newest(self, name: str, *, limit_s: float | None = None) -> str:
+        """The newest stable version of ``name`` that the user's index offers for this Python.
+
+        Raises:
+            FdlError: The client cannot say, or takes longer than ``limit_s``.
+        """
+        if self._is_uv:
+            answer = self._ask(
+                "compile", "-", "--no-deps", "--no-header", "--no-annotate", "--quiet",
+                words=name, limit_s=limit_s,
+            )  # fmt: skip
+            pins = _pins_of_requirements(answer.out)
+            version = pins[0].version if pins else None
+        else:
+            answer = self._ask("index", "versions", name, limit_s=limit_s)
+            match = _NEWEST.match(answer.out)
+            version = match[1] if match is not None else None
+        if version is None:
+            raise FdlError(f"{' '.join(self._program)} told no version of {name}: {answer.out!r}")
+        return version
+
+    def _ask(self, *options: str, words: str | None = None, limit_s: float | None = None) -> Answer:
+        answer = ask([*self._program, *options], words=words, limit_s=limit_s)
         if answer.code != 0:
             reason = answer.err.strip() or answer.out.strip() or "it gave no reason"
             raise FdlError(

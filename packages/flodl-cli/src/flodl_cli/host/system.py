@@ -14,6 +14,7 @@ from flodl_cli.host.process import ask
 
 _GIB = 1 << 30
 _LIMIT_S = 5.0
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +48,11 @@ def this_system(root: Path = Path("/")) -> System:
 def is_wsl(root: Path = Path("/")) -> bool:
     """Whether this Linux runs inside Windows."""
     return "microsoft" in _read(root / "proc/version").lower()
+
+
+def in_container() -> bool:
+    """Whether fdl runs inside a container."""
+    return any(Path(mark).exists() for mark in _CONTAINER_MARKS)
 
 
 def tool_version(name: str) -> str | None:

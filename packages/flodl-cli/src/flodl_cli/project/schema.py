@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from flodl_cli.args.schema import Schema, schema_from_json
@@ -152,6 +151,8 @@ def _keep(program: Program, data: Mapping[str, Any]) -> None:
 
 def _fingerprint(program: Program) -> str:
     """Changes with the manifests and with every source file beside them."""
+    from hashlib import blake2b  # it loads OpenSSL, and most calls get by without
+
     files = list(program.layers)
     sources = list(_sources(program.directory))
     if len(sources) <= _MOST_FILES:

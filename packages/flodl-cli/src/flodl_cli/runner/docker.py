@@ -13,7 +13,6 @@ from flodl_cli.terminal import listed
 from flodl_sys import names as variables
 
 _COMPOSE_FILES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")
-_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 _DEFAULT_ROOT = "/workspace"
 _ANY_GPU = "gpu"
 
@@ -23,11 +22,6 @@ class Compose(NamedTuple):
 
     directory: str
     roots: Mapping[str, str]
-
-
-def in_container() -> bool:
-    """Whether fdl runs inside a container already."""
-    return any(Path(mark).exists() for mark in _CONTAINER_MARKS)
 
 
 def find_compose(directory: str) -> Compose:

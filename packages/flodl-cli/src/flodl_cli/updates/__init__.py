@@ -1,0 +1,1 @@
+"""Which versions are newer, told at the end of a command and never waited for."""
