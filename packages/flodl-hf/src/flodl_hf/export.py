@@ -31,6 +31,7 @@ from flodl_hf.heads.graphs import build_head
 from flodl_hf.heads.loading import LoadOptions, load_backbone, load_head
 from flodl_hf.hub.fetch import FileSet, locate
 from flodl_hf.tokenizer.tokenizer import TOKENIZER_FILES
+from flodl_hf.weights.blank import without_values
 from flodl_hf.weights.init import give_memory
 from flodl_hf.weights.write import save_sharded_from
 
@@ -190,7 +191,7 @@ def _loaded(files: FileSet, options: LoadOptions, family: str, head: str) -> tup
 def _empty_graph(config: HfConfig, head: str, stored: Mapping[str, torch.dtype]) -> Graph:
     """Return a graph of the shape that a checkpoint has; its values are not set."""
     spec = BACKBONES[config.model_type].spec
-    with torch.device("meta"):
+    with without_values():
         if head == "base":
             pooler = spec.pooler_key is not None and f"{spec.pooler_key}.weight" in stored
             graph = build_backbone(config, spec, with_pooler=pooler)

@@ -146,6 +146,8 @@ def test_a_repository_with_a_pickle_names_the_command_and_loads_once_converted(
         ("", "owner/name"),
     ],
 )
-def test_a_name_without_an_owner_is_refused_with_a_suggestion(name, said):
+def test_a_name_without_an_owner_is_refused_with_a_suggestion(name, said, tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")  # where no folder bears one of these names
     with pytest.raises(HfError, match=said):
         locate(name or "nothing", HubOptions())

@@ -28,7 +28,8 @@ def build_backbone(config: HfConfig, spec: FamilySpec, *, with_pooler: bool) -> 
     """Return the backbone as a graph, labeled with the family's prefix.
 
     It returns ``[B, S, H]``, or ``[B, H]`` with a pooler. Tags: ``embeddings``, ``layer_0``, …,
-    ``hidden`` and ``pooler``.
+    ``hidden`` and ``pooler``. The last two are kept after a call; ``set_retained`` keeps others,
+    which costs a layer's output each.
     """
     kind: Callable[[HfConfig, FamilySpec], FlowBuilder] = _plain
     if isinstance(config, DebertaV2Config):
@@ -45,7 +46,9 @@ def build_backbone(config: HfConfig, spec: FamilySpec, *, with_pooler: bool) -> 
             .through(torch.tanh, key="pooler_activation")
             .tag("pooler")
         )
-    return flow.label(spec.prefix).build()
+    graph = flow.label(spec.prefix).build()
+    graph.set_retained(name for name in graph.tag_names if name in {"hidden", "pooler"})
+    return graph
 
 
 def _begin(spec: FamilySpec, mask: nn.Module) -> FlowBuilder:

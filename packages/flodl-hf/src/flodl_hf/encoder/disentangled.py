@@ -83,6 +83,11 @@ class DisentangledLayer(PostNorm):
             rel: Rows of the position table, ``[R, H]``.
             distance: Row for each pair of tokens, ``[S, S]``.
         """
+        return self.complete(x, self._gathered(x, mask, rel, distance))
+
+    def _gathered(
+        self, x: Tensor, mask: Tensor | None, rel: Tensor | None, distance: Tensor | None
+    ) -> Tensor:
         q, k, v = self.project(x)
         bias = None
         if rel is not None and distance is not None:
@@ -94,7 +99,7 @@ class DisentangledLayer(PostNorm):
             q = q.masked_fill(~mask.diagonal(dim1=-2, dim2=-1)[..., None], 0)
             # Filled, not added: a sum could leave half precision's range.
             bias = bias.masked_fill(~mask, torch.finfo(q.dtype).min)
-        return self.complete(x, self.attend(q, k, v, bias, self._scale))
+        return self.attend(q, k, v, bias, self._scale)
 
     def _position_scores(
         self, q: Tensor, k: Tensor, rel: Tensor, distance: Tensor

@@ -83,7 +83,9 @@ class PostNorm(nn.Module):
     def complete(self, x: Tensor, gathered: Tensor) -> Tensor:
         """Return the layer's output: both residuals with their norms."""
         mixed = functional.dropout(self._output(self)(gathered), self._p_output, self.training)
+        del gathered  # its memory serves the next part; a CPU pays for each fresh page
         x = self._norm_1(self)(mixed + x)
+        del mixed
         inner = self._down(self)(self._act(self._up(self)(x)))
         out: Tensor = self._norm_2(self)(functional.dropout(inner, self._p_ffn, self.training) + x)
         return out
@@ -94,5 +96,5 @@ class EncoderLayer(PostNorm):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return ``[B, S, H]``; ``mask`` is bool ``[B, 1, 1, S]``."""
-        q, k, v = self.project(x)
-        return self.complete(x, self.attend(q, k, v, mask))
+        # No names for queries, keys and values: they are free once the attention is done.
+        return self.complete(x, self.attend(*self.project(x), mask))

@@ -14,6 +14,7 @@ from flodl_hf.encoder.spec import FamilySpec
 from flodl_hf.errors import HeadError
 from flodl_hf.heads.loading import LoadOptions, PretrainedOptions, load_backbone
 from flodl_hf.hub.fetch import locate
+from flodl_hf.weights.blank import without_values
 from flodl_hf.weights.init import initialize
 
 
@@ -39,7 +40,7 @@ class Backbone:
             HeadError: A pooler was asked for, and the family has none.
         """
         cls._check_pooler(with_pooler)
-        with torch.device("meta"):
+        with without_values():
             graph = build_backbone(config, cls.spec, with_pooler=with_pooler)
         initialize(
             graph,

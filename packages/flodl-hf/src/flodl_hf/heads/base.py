@@ -22,6 +22,7 @@ from flodl_hf.heads.loading import HeadKind, Loaded, LoadOptions, PretrainedOpti
 from flodl_hf.hub.fetch import locate
 from flodl_hf.tokenizer.encoded import EncodedBatch
 from flodl_hf.tokenizer.tokenizer import HfTokenizer
+from flodl_hf.weights.blank import without_values
 from flodl_hf.weights.init import initialize
 from flodl_hf.weights.report import HfLoadReport
 
@@ -98,7 +99,7 @@ class Head(nn.Module):
             ConfigError: The config has a value this head cannot be built from.
         """
         count = cls.label_count(config)
-        with torch.device("meta"):
+        with without_values():
             graph = build_head(config, cls.spec, cls.shape, count)
         initialize(
             graph,

@@ -22,6 +22,7 @@ from flodl_hf.heads.files import find_weights
 from flodl_hf.heads.graphs import Shape, build_head, own_keys
 from flodl_hf.hub.fetch import FileSet, HubOptions
 from flodl_hf.tokenizer.tokenizer import HfTokenizer
+from flodl_hf.weights.blank import without_values
 from flodl_hf.weights.init import initialize
 from flodl_hf.weights.keymap import canonical
 from flodl_hf.weights.read import LoadRules, load
@@ -148,7 +149,7 @@ def load_head(files: FileSet, options: LoadOptions, head: HeadKind) -> Loaded:
     config = _with_options(config, options)
     config = _variant(config, head.shape, shapes)
     count = _label_count(config, options, head.shape, shapes)
-    with torch.device("meta"):
+    with without_values():
         graph = build_head(config, head.spec, head.shape, count)
     own = own_keys(head.spec, head.shape)
     report = _load_weights(graph, weights, files, options, own if options.new_head else ())
@@ -187,7 +188,7 @@ def load_backbone(
         has_pooler = f"{spec.pooler_key}.weight" in stored_shapes(weights, None)
         with_pooler = spec.pooler_key is not None and has_pooler
     config = config.with_architectures(f"{spec.class_stem}Model")
-    with torch.device("meta"):
+    with without_values():
         graph = build_backbone(config, spec, with_pooler=with_pooler)
     report = _load_weights(graph, weights, files, options, ())
     graph.set_source_config(config.to_json())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from flodl_hf.heads.base import Encoded, Head, batches_of, check_list, in_order
 from flodl_hf.heads.graphs import Shape
 from flodl_hf.heads.losses import Reduction, reduced, token_loss
+from flodl_hf.heads.spans import Aggregation, EntitySpan, check_aggregation, spans_of
 from flodl_hf.tokenizer.encoded import EncodedBatch
 
 
@@ -41,20 +42,44 @@ class TokenHead(Head):
 
     shape: ClassVar[Shape] = "token"
 
-    def predict(self, texts: Sequence[str], *, batch_size: int = 32) -> list[list[TokenPrediction]]:
+    @overload
+    def predict(
+        self, texts: Sequence[str], *, batch_size: int = 32, aggregate: Literal["none"] = "none"
+    ) -> list[list[TokenPrediction]]: ...
+    @overload
+    def predict(
+        self, texts: Sequence[str], *, batch_size: int = 32, aggregate: Aggregation
+    ) -> list[list[EntitySpan]]: ...
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int = 32,
+        aggregate: Literal["none"] | Aggregation = "none",
+    ) -> list[list[TokenPrediction]] | list[list[EntitySpan]]:
         """Return a prediction for each token of each text, specials and padding included.
+
+        Args:
+            texts: What to label.
+            batch_size: Texts in one call of the model.
+            aggregate: Other than ``"none"``: return the labelled parts of each text instead.
+                ``"simple"`` joins neighbouring tokens of one class; ``"first"``, ``"average"`` and
+                ``"max"`` first give each word one class, that of its first token, of the mean over
+                its tokens, or of the surest token.
 
         Raises:
             TypeError: A single text.
-            HeadError: There is no tokenizer.
+            HeadError: There is no tokenizer, or no such way to join tokens.
             TokenizerError: A text cannot be encoded, or is too long.
         """
         check_list(texts, "predict")
+        check_aggregation(aggregate)
         tokenizer = self.need_tokenizer("predict")
-        found: dict[int, list[TokenPrediction]] = {}
+        found: dict[int, Any] = {}
         for chosen in batches_of([len(text) for text in texts], batch_size):
             enc = tokenizer.encode([texts[index] for index in chosen])
-            found |= dict(zip(chosen, self.tag(enc), strict=True))
+            rows = self.tag(enc) if aggregate == "none" else self._spans(enc, aggregate)
+            found |= dict(zip(chosen, rows, strict=True))
         return in_order(found)
 
     def tag(self, enc: EncodedBatch) -> list[list[TokenPrediction]]:
@@ -64,9 +89,7 @@ class TokenHead(Head):
             HeadError: There is no tokenizer, which knows the tokens' texts.
         """
         tokenizer = self.need_tokenizer("tag")
-        with self.predicting():
-            logits = self.forward_encoded(self.moved(enc)).float()
-            scores, classes = torch.softmax(logits, -1).max(-1)
+        scores, classes = self._probabilities(enc).max(-1)
         rows = zip(
             enc.input_ids.tolist(),
             classes.tolist(),
@@ -89,6 +112,24 @@ class TokenHead(Head):
             ]
             for row in rows
         ]
+
+    def _spans(self, enc: EncodedBatch, how: Aggregation) -> list[list[EntitySpan]]:
+        rows = zip(
+            enc.texts,
+            self._probabilities(enc).cpu(),
+            enc.word_ids.tolist(),
+            enc.offsets.tolist(),
+            strict=True,
+        )
+        return [
+            spans_of(texts[0], scores, words, offsets, self.labels, how)
+            for texts, scores, words, offsets in rows
+        ]
+
+    def _probabilities(self, enc: EncodedBatch) -> Tensor:
+        """Return the probability of each class for each token, ``[B, S, L]``."""
+        with self.predicting():
+            return torch.softmax(self.forward_encoded(self.moved(enc)).float(), -1)
 
     @overload
     def compute_loss(

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from safetensors.torch import load as load_bytes
 from torch import Tensor
 
 from flodl_hf.errors import WeightsError
+from flodl_hf.weights.direct import DirectFile
 
 INDEX_NAME = "model.safetensors.index.json"
 WEIGHTS_NAME = "model.safetensors"
@@ -86,7 +88,7 @@ class FileSource:
         self, stack: ExitStack, files: Mapping[str, Path] | Path, title: str, *, mmap: bool
     ) -> None:
         self.title = title
-        self._mmap = mmap
+        self._direct: dict[int, DirectFile] | None = None if mmap else {}
         self._of: dict[str, Any] = {}
         if isinstance(files, Path):
             opened = self._open(stack, files)
@@ -103,7 +105,11 @@ class FileSource:
 
     def _open(self, stack: ExitStack, path: Path) -> Any:
         try:
-            return stack.enter_context(safe_open(path, framework="pt"))
+            opened = stack.enter_context(safe_open(path, framework="pt"))
+            if self._direct is not None:
+                file = stack.enter_context(FileIO(path))
+                self._direct[id(opened)] = DirectFile(file, str(path))
+            return opened
         except (SafetensorError, OSError) as error:
             size = f", {path.stat().st_size} bytes long" if path.is_file() else ""
             raise WeightsError(
@@ -124,9 +130,12 @@ class FileSource:
         return _DTYPES.get(stored, stored)
 
     def read(self, name: str) -> Tensor:
-        """Return a tensor; without ``mmap`` a copy, which needs no file any more."""
-        tensor: Tensor = self._of[name].get_tensor(name)
-        return tensor if self._mmap else tensor.clone()
+        """Return a tensor; without ``mmap`` one that needs no file any more."""
+        opened, dtype = self._of[name], self.dtype(name)
+        if self._direct is None or not isinstance(dtype, torch.dtype):
+            tensor: Tensor = opened.get_tensor(name)
+            return tensor
+        return self._direct[id(opened)].read(name, self.shape(name), dtype)
 
 
 def open_source(

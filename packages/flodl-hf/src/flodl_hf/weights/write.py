@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from safetensors.torch import save
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from flodl.checkpoint import write_atomically
@@ -76,7 +76,8 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """
     try:
         with write_atomically(path) as file:
-            file.write(save(dict(tensors), metadata={"format": "pt"}))
+            # Into the file that is open here, by its name: the library copies no tensor then.
+            save_file(dict(tensors), file.name, metadata={"format": "pt"})
     except OSError as error:
         raise WeightsError(
             f"{path}: cannot be written: {error}", hint="check the folder and the free space"

@@ -1,0 +1,44 @@
+"""``classify``: scores texts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from flodl_hf.commands.command import DONE, command, show
+
+DEFAULT_CLASSIFIER = "cardiffnlp/twitter-roberta-base-sentiment-latest"
+SAMPLES = ("I love this framework!", "It works.", "This is the worst day of my life.")
+
+
+def add_to(commands: Any) -> None:
+    """Add ``classify``."""
+    parser = command(commands, "classify", "score texts with a sequence classifier", _classify)
+    parser.add_argument("source", nargs="?", default=DEFAULT_CLASSIFIER, metavar="ID_OR_DIR")
+    parser.add_argument("texts", nargs="*", metavar="TEXT")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"))
+    parser.add_argument("--top-k", type=int, default=3)
+
+
+def _classify(args: argparse.Namespace) -> int:
+    import torch
+
+    from flodl_hf.auto import AutoModelForSequenceClassification
+
+    dtype = getattr(torch, args.dtype) if args.dtype else None
+    head = AutoModelForSequenceClassification.from_pretrained(
+        args.source, device=args.device, dtype=dtype
+    )
+    texts = args.texts or list(SAMPLES)
+    scored = [scores[: args.top_k] for scores in head.predict(texts)]
+    value = [
+        {"text": text, "scores": [{"label": name, "score": score} for name, score in scores]}
+        for text, scores in zip(texts, scored, strict=True)
+    ]
+    lines = [
+        f"{text}\n  " + "  ".join(f"{name} {score:.3f}" for name, score in scores)
+        for text, scores in zip(texts, scored, strict=True)
+    ]
+    show(args, value, lines)
+    return DONE
