@@ -1,5 +1,5 @@
 import re
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
@@ -30,6 +30,14 @@ def test_without_git_the_revision_is_unknown(monkeypatch):
     monkeypatch.setenv("PATH", "")
     facts = describe_environment(CPU)
     assert (facts["commit"], facts["dirty"]) == (None, None)
+
+
+def test_sources_that_are_not_installed_have_no_version(monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(environment, "version", missing)
+    assert describe_environment(CPU)["flodl"] is None
 
 
 def test_machine_that_hides_its_processor_has_no_name_for_it(monkeypatch, tmp_path):

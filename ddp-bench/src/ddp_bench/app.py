@@ -71,6 +71,23 @@ def root(  # noqa: PLR0913 (the signature is the list of options)
         typer.Option(help="auto: a GPU where torch sees one (auto)."),
     ] = None,
     output: _Output = None,
+    save_dashboard: Annotated[
+        bool | None,
+        typer.Option("--save-dashboard", help="Keep the whole portal as dashboard.html."),
+    ] = None,
+    dashboard_theme: Annotated[
+        Literal["light", "dark", "auto"] | None, typer.Option(help="Look of that page (auto).")
+    ] = None,
+    record_log: Annotated[
+        Path | None, typer.Option(help="Folder to write every record to, a folder for each cell.")
+    ] = None,
+    reports_per_epoch: Annotated[
+        int | None, typer.Option(min=0, help="Reports within each epoch (0).")
+    ] = None,
+    monitor: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port to serve the live portal on, cell after cell."),
+    ] = None,
 ) -> None:
     """Run models in modes, each into its own folder; or run one of the commands below."""
     options = {
@@ -85,8 +102,20 @@ def root(  # noqa: PLR0913 (the signature is the list of options)
         "device": device,
         "output": output,
     }
-    given = {name: value for name, value in options.items() if value is not None}
+    watched = {
+        "save_dashboard": save_dashboard,
+        "dashboard_theme": dashboard_theme,
+        "record_log": record_log,
+        "reports_per_epoch": reports_per_epoch,
+        "monitor": monitor,
+    }
+    given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
+    watch: dict[str, Any] = {k: v for k, v in watched.items() if v is not None}
     with _reported():
+        if watch:
+            from ddp_bench.watch import Watch
+
+            given["watch"] = Watch(**watch)
         if context.invoked_subcommand is not None:
             _reject_with(context.invoked_subcommand, given or list_all or as_json)
         elif list_all:

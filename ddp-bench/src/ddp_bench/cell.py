@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -27,8 +27,9 @@ from ddp_bench.results import (
     dump_json,
     thin_curve,
 )
-from ddp_bench.run_folder import CHECKPOINT, LOG, RESULT, RunFolder
+from ddp_bench.run_folder import CHECKPOINT, LOG, RESULT, TIMELINES, RunFolder
 from ddp_bench.training_log import LogEpoch, TrainingLog, format_log
+from ddp_bench.watch import Watch
 from flodl import (
     EpochMetrics,
     FlodlError,
@@ -38,6 +39,7 @@ from flodl import (
     Trainer,
 )
 from flodl.checkpoint.files import os_error_hint, write_atomically
+from flodl.monitor import Timeline
 
 _logger = logging.getLogger(__name__)
 _TEXT_BYTES = 1 << 18  # log, result and the checkpoint's header, generously
@@ -56,6 +58,7 @@ class CellPlan:
     rate: LearningRate
     device: torch.device
     folder: RunFolder
+    watch: Watch = field(default_factory=Watch)
 
     @property
     def name(self) -> str:
@@ -86,11 +89,12 @@ def run_cell(plan: CellPlan, data: TaskData, *, stream: TextIO) -> CellResult:
     """
     tally = CoverageTally(len(data.train), plan.setup.batch_size)
     recorder = RunRecorder(plan.definition, data.facts, tally)
+    timeline = Timeline(spill=False)
     error: str | None = None
     started = time.perf_counter()
     with plan.folder.staging() as staged:
         try:
-            _train(plan, data, recorder, staged, stream)
+            _train(plan, data, recorder, staged, stream, timeline)
         except (NonFiniteError, StepContractError) as problem:
             error = str(problem)
         except (FlodlError, OSError):
@@ -99,6 +103,7 @@ def run_cell(plan: CellPlan, data: TaskData, *, stream: TextIO) -> CellResult:
             _logger.exception("%s failed", plan.name)
             error = f"{type(problem).__name__}: {problem}"
         total_s = time.perf_counter() - started
+        _save_timeline(timeline, staged)
         result = _result(plan, data.facts, recorder, total_s, error)
         _write(staged / LOG, format_log(_log(plan, result)))
         _write(staged / RESULT, dump_json(result.as_json()))
@@ -106,7 +111,12 @@ def run_cell(plan: CellPlan, data: TaskData, *, stream: TextIO) -> CellResult:
 
 
 def _train(
-    plan: CellPlan, data: TaskData, recorder: RunRecorder, staged: Path, stream: TextIO
+    plan: CellPlan,
+    data: TaskData,
+    recorder: RunRecorder,
+    staged: Path,
+    stream: TextIO,
+    timeline: Timeline,
 ) -> None:
     definition = plan.definition
 
@@ -138,7 +148,15 @@ def _train(
         builder = builder.scheduler(definition.schedule(plan.rate.value, steps_per_epoch))
     if definition.clip_value is not None:
         builder = builder.clip_value(definition.clip_value)
-    builder.run()
+    plan.watch.apply(builder, staged=staged, cell=plan.name, timeline=timeline).run()
+
+
+def _save_timeline(timeline: Timeline, folder: Path) -> None:
+    timeline.stop()  # a training that could not begin has left it running
+    as_json, as_csv, as_page = TIMELINES
+    timeline.save_json(folder / as_json)
+    timeline.save_csv(folder / as_csv)
+    timeline.save_html(folder / as_page)
 
 
 def _result(
@@ -189,6 +207,11 @@ def _config(plan: CellPlan) -> CellConfig:
         source=plan.source,
         seq_len=plan.setup.data.seq_len,
         characters=plan.setup.data.characters,
+        save_dashboard=plan.watch.save_dashboard,
+        dashboard_theme=plan.watch.dashboard_theme,
+        record_log=None if plan.watch.record_log is None else str(plan.watch.record_log),
+        reports_per_epoch=plan.watch.reports_per_epoch,
+        monitor=plan.watch.monitor,
     )
 
 

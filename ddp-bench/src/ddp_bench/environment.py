@@ -7,7 +7,7 @@ import platform
 import socket
 import subprocess
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
     """Return versions, hardware and source revision; what cannot be known is ``None``."""
     commit, dirty = _revision()
     return {
-        "flodl": version("flodl"),
+        "flodl": _installed_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda if device.type == "cuda" else None,
         "driver": None,
@@ -61,6 +61,13 @@ def cpu_name() -> str | None:
         if key.strip() == "model name":
             return value.strip()
     return platform.processor() or None
+
+
+def _installed_version() -> str | None:
+    try:
+        return version("flodl")
+    except PackageNotFoundError:  # run from its sources
+        return None
 
 
 def _revision() -> tuple[str | None, bool | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -20,6 +20,7 @@ from ddp_bench.modes import SoloMode, choose_modes
 from ddp_bench.registry import choose_models
 from ddp_bench.results import CellResult
 from ddp_bench.run_folder import RunFolder
+from ddp_bench.watch import Watch
 
 DeviceChoice = Literal["auto", "cpu", "cuda"]
 
@@ -38,6 +39,7 @@ class Request:
     device: DeviceChoice = "auto"
     lr_scale: float | None = None
     lr_autoscale: bool = True
+    watch: Watch = field(default_factory=Watch)
 
     @property
     def folder(self) -> Path:
@@ -138,4 +140,5 @@ def _cell(
         ),
         device=torch.device("cuda", mode.index) if device_type == "cuda" else torch.device("cpu"),
         folder=RunFolder(request.folder / definition.name / mode.name),
+        watch=request.watch,
     )

@@ -34,6 +34,11 @@ class CellConfig:
     source: Literal["mini", "real"]
     seq_len: int | None
     characters: int | None
+    save_dashboard: bool = False
+    dashboard_theme: str | None = None
+    record_log: str | None = None
+    reports_per_epoch: int = 0
+    monitor: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

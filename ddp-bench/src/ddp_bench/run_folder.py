@@ -21,8 +21,12 @@ from flodl.core.units import format_bytes
 CHECKPOINT = "model.fdl"
 LOG = "training.log"
 RESULT = "result.json"
-ARTIFACTS = (CHECKPOINT, LOG, RESULT)
+DASHBOARD = "dashboard.html"
+TIMELINES = ("timeline.json", "timeline.csv", "timeline.html")
+ARTIFACTS = (CHECKPOINT, *TIMELINES, LOG, RESULT)
 """In the order they are moved into place: the result, which names a run complete, comes last."""
+FILES = (DASHBOARD, *ARTIFACTS)
+"""The same with what only some cells have."""
 
 _STAGING = ".new-"
 _ELSEWHERE = "choose a folder on a disk with room that you may write, with --output DIR"
@@ -90,8 +94,8 @@ class RunFolder:
             shutil.rmtree(staged, ignore_errors=True)
 
     def _commit(self, staged: Path) -> None:
-        present = [name for name in ARTIFACTS if (self.path / name).exists()]
-        fresh = [name for name in ARTIFACTS if (staged / name).exists()]
+        present = [name for name in FILES if (self.path / name).exists()]
+        fresh = [name for name in FILES if (staged / name).exists()]
         stamp = self._free_stamp(present)
         moves = [(self.path / name, self.path / _stamped(name, stamp)) for name in present]
         moves += [(staged / name, self.path / name) for name in fresh]

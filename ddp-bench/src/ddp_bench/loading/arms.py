@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader as TorchLoader
@@ -25,6 +26,10 @@ class Arm:
     side: str
     epoch: Callable[[int], Iterator[list[Tensor]]]
     close: Callable[[], None]
+    held_ram_bytes: int = 0
+    """What it took of the host when it was built."""
+    held_vram_bytes: int = 0
+    """What it keeps on the GPU."""
 
 
 def make_arms(case: Case, device: torch.device, workers: tuple[int, ...]) -> list[Arm]:
@@ -37,7 +42,7 @@ def _our_arms(case: Case, device: torch.device, workers: tuple[int, ...]) -> lis
     options: dict[str, Any] = {"batch_size": case.batch_size, "device": device, "seed": 1}
     arms = []
     if case.items is not case.ours or hasattr(case.ours, "get_batch"):
-        arms.append(_ours("resident", DataLoader(case.ours, resident=True, **options)))
+        arms.append(_resident(case, options))
     streamed = {**options, "streaming": True}
     arms.append(_ours("streaming", DataLoader(case.ours, **streamed)))
     arms.append(_ours("streaming, no thread", DataLoader(case.ours, prefetch=0, **streamed)))
@@ -65,6 +70,15 @@ def _our_streams(case: Case, device: torch.device, workers: tuple[int, ...]) -> 
         )
         for name, options in ways.items()
     ]
+
+
+def _resident(case: Case, options: dict[str, Any]) -> Arm:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    loader = DataLoader(case.ours, resident=True, **options)
+    grown = process.memory_info().rss - before
+    held = 0 if loader.store is None else sum(part.nbytes for part in loader.store.tensors)
+    return replace(_ours("resident", loader), held_ram_bytes=max(0, grown), held_vram_bytes=held)
 
 
 def _ours(name: str, loader: Any) -> Arm:

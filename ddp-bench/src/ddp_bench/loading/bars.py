@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ddp_bench.loading.fallback import Fallback
 from ddp_bench.loading.measure import Figures
 from ddp_bench.overhead.kernels import Interval
 
@@ -53,11 +54,22 @@ def judge(case: str, figures: Sequence[Figures], *, on_gpu: bool) -> list[Verdic
         verdicts.append(
             Verdict(case=case, bar="idle, streaming", found=steady.idle_share, most=0.03)
         )
-    gap = min((*resident, *streaming), key=lambda arm: arm.epoch_gap_batches)
-    verdicts.append(
-        Verdict(case=case, bar="epoch gap, batches", found=gap.epoch_gap_batches, most=1.0)
-    )
+    for kind, arms in (("resident", resident), ("streaming", streaming)):
+        gaps = [arm.epoch_gap_batches for arm in arms]
+        verdicts += [
+            Verdict(case=case, bar=f"epoch gap in batches, {kind}", found=gap, most=1.0)
+            for gap in sorted(gaps)[:1]
+        ]
     return verdicts
+
+
+def judge_fallback(case: str, found: Fallback) -> list[Verdict]:
+    """Return the verdicts on a loader whose GPU had no room."""
+    return [
+        Verdict(case=case, bar="streams instead", found=float(found.fell_back), least=1.0),
+        Verdict(case=case, bar="first batch, s", found=found.first_batch_s, most=2.0),
+        Verdict(case=case, bar="lost samples", found=found.lost, most=0),
+    ]
 
 
 def _resident(

@@ -117,7 +117,7 @@ def make_cases(folder: Path, scale: float) -> list[Case]:
             batched=BatchReads(windows),
             items=windows,
         ),
-        _archives(folder, images[: max(4 * BATCH_SIZE, count // 5)], labels),
+        _archives(folder, images[: max(2 * SHARDS * BATCH_SIZE, count // 5)], labels),
     ]
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from ddp_bench.errors import BenchError
+from ddp_bench.loading import fallback
 from ddp_bench.loading.arms import TORCH_WORKERS, Arm, make_arms
-from ddp_bench.loading.bars import Verdict, judge
-from ddp_bench.loading.measure import Compute, Figures, Meter
+from ddp_bench.loading.bars import Verdict, judge, judge_fallback
+from ddp_bench.loading.measure import Figures, Meter, compute_on
 from ddp_bench.loading.sets import Case, make_cases
 
 CHECKED_BATCHES = 3
+ROUNDS = 5
+BATCHES = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,10 +29,12 @@ class SuiteConfig:
     device: torch.device
     scale: float = 1.0
     """Share of the samples of each set."""
-    rounds: int = 5
-    batches: int = 200
+    rounds: int = ROUNDS
+    batches: int = BATCHES
     """Batches of an epoch at most."""
     workers: tuple[int, ...] = TORCH_WORKERS
+    threads: int = 1
+    """Of torch in this process: more of them wait for each other where cores are shared."""
     cases: tuple[str, ...] = ()
     """Names of the cases to run; all when empty."""
 
@@ -50,6 +56,7 @@ class SuiteResult:
     torch_version: str
     scale: float
     rounds: int
+    threads: int
     cases: tuple[CaseResult, ...]
 
     @property
@@ -64,32 +71,49 @@ def run(config: SuiteConfig) -> SuiteResult:
     Raises:
         BenchError: Loaders that give different batches, or an unknown case.
     """
-    with tempfile.TemporaryDirectory(prefix="flodl-loading-") as folder:
+    with (
+        _torch_threads(config.threads),
+        tempfile.TemporaryDirectory(prefix="flodl-loading-") as folder,
+    ):
         cases = make_cases(Path(folder), config.scale)
-        names = [case.name for case in cases]
+        on_gpu = config.device.type == "cuda"
+        names = [case.name for case in cases] + [fallback.CASE] * on_gpu
         for name in config.cases:
             if name not in names:
                 raise BenchError(f"case {name!r}: there are {', '.join(names)}")
-        results = [
-            _run_case(case, config)
-            for case in cases
-            if not config.cases or case.name in config.cases
-        ]
-    on_gpu = config.device.type == "cuda"
+        chosen = config.cases or tuple(names)
+        results = [_run_full(config.device)] if fallback.CASE in chosen else []
+        results += [_run_case(case, config) for case in cases if case.name in chosen]
     return SuiteResult(
         device=torch.cuda.get_device_name(config.device) if on_gpu else "cpu",
         torch_version=torch.__version__,
         scale=config.scale,
         rounds=config.rounds,
+        threads=config.threads,
         cases=tuple(results),
     )
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _run_full(device: torch.device) -> CaseResult:
+    verdicts = judge_fallback(fallback.CASE, fallback.measure(device))
+    return CaseResult(name=fallback.CASE, arms=(), verdicts=tuple(verdicts))
 
 
 def _run_case(case: Case, config: SuiteConfig) -> CaseResult:
     arms = make_arms(case, config.device, config.workers)
     try:
         check_equal(case, arms)
-        compute = Compute(config.device)
+        compute = compute_on(config.device)
         meters = [Meter(arm, compute, config.batches) for arm in arms]
         for meter in meters:
             meter.warm_up()

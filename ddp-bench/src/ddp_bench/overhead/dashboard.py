@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +65,8 @@ class Arm:
     has_log: bool = False
     has_timeline: bool = False
     has_page: bool = False
+    is_attacked: bool = False
+    """Whether a client that means harm does what it can meanwhile."""
 
 
 ARMS = (
@@ -85,6 +87,7 @@ ARMS = (
         has_timeline=True,
         has_page=True,
     ),
+    Arm(name="server, under attack", bar=1.03, is_served=True, is_attacked=True),
 )
 
 
@@ -219,12 +222,21 @@ def watched(arm: Arm, epochs: int) -> Iterator[Monitor]:
             port = int(monitor.serve(0).rpartition(":")[2])
             if arm.clients:
                 stack.enter_context(_clients(port, arm.clients))
+            if arm.is_attacked:
+                stack.enter_context(_attack(port))
         yield monitor
 
 
+def _clients(port: int, count: int) -> AbstractContextManager[None]:
+    return _beside([sys.executable, "-c", _CLIENTS, str(port), str(count)])
+
+
+def _attack(port: int) -> AbstractContextManager[None]:
+    return _beside([sys.executable, "-m", "ddp_bench.overhead.attack", str(port)])
+
+
 @contextmanager
-def _clients(port: int, count: int) -> Iterator[None]:
-    command = [sys.executable, "-c", _CLIENTS, str(port), str(count)]
+def _beside(command: Sequence[str]) -> Iterator[None]:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -235,6 +247,7 @@ def _clients(port: int, count: int) -> Iterator[None]:
             yield
         finally:
             process.stdin.close()
+            process.stdout.read()
             process.wait()
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ddp_bench.speed import plain
 from flodl.graph import FlowBuilder, Graph
-from flodl.nn import SoftmaxRouter
+from flodl.nn import LearnedHalt, SoftmaxRouter
 
 
 def graph_of(model: nn.Module) -> Graph:  # noqa: PLR0911 - one return a model
@@ -18,6 +18,10 @@ def graph_of(model: nn.Module) -> Graph:  # noqa: PLR0911 - one return a model
             return FlowBuilder().through(*chain.layers).build()
         case plain.Tower() as tower:
             return _tower(tower)
+        case plain.Feedback() as feedback:
+            return _feedback(feedback)
+        case plain.Scale() as scale:
+            return FlowBuilder(scale).build()
         case plain.Refine() as refine:
             flow = FlowBuilder().through(*refine.entry)
             return (
@@ -35,6 +39,13 @@ def graph_of(model: nn.Module) -> Graph:  # noqa: PLR0911 - one return a model
         case plain.Lstm() as lstm:
             return FlowBuilder(lstm.rnn, out=0).through(last_step).through(lstm.out).build()
     raise TypeError(f"{type(model).__name__} is no model of the speed suite")
+
+
+def _feedback(model: plain.Feedback) -> Graph:
+    halt = LearnedHalt(model.halt.in_features)
+    halt.proj = model.halt
+    flow = FlowBuilder().through(*model.entry).loop_body(_residual(model.body))
+    return flow.until_cond(halt, model.times).through(model.out).build()
 
 
 def _tower(tower: plain.Tower) -> Graph:
@@ -64,7 +75,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output for ``[batch, tokens, width]``."""
-        out: Tensor = self.attention(x, x, x)[0]
+        out: Tensor = self.attention(x, x, x, need_weights=False)[0]
         return out
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ddp_bench.errors import UsageError
 from ddp_bench.speed import plain
 from ddp_bench.speed.graphs import graph_of
 from flodl.graph import Graph
@@ -56,6 +57,7 @@ class SpeedModel:
         full: The published size.
         small: The size for a CPU.
         learning_rate: Of Adam.
+        is_extra: Whether it is reported beside the ten, without being one of them.
     """
 
     name: str
@@ -64,6 +66,17 @@ class SpeedModel:
     full: Size
     small: Size
     learning_rate: float = 1e-3
+    is_extra: bool = False
+
+    @property
+    def has_autotune(self) -> bool:
+        """Return whether cuDNN may try its algorithms; the recurrent models go without."""
+        return not self.name.endswith("_seq")
+
+    @property
+    def loss_rtol(self) -> float:
+        """Return how far losses of equal steps may lie apart: convolutions sum in any order."""
+        return 2e-3 if self.name.startswith("conv") else 1e-4
 
     def pair(self, *, is_small: bool, seed: int = 0) -> tuple[nn.Module, Graph]:
         """Return the plain model and the graph, with equal weights."""
@@ -204,3 +217,35 @@ MODELS: tuple[SpeedModel, ...] = (
     ),
 )
 BY_NAME = {model.name: model for model in MODELS}
+
+EXTRAS: tuple[SpeedModel, ...] = (
+    SpeedModel(
+        name="feedback_loop",
+        tier=2,
+        params=790_529,
+        full=_vectors(lambda: plain.Feedback(512, 10), 128, 512),
+        small=_vectors(lambda: plain.Feedback(128, 10), 32, 128),
+        is_extra=True,
+    ),
+    SpeedModel(
+        name="noop",
+        tier=1,
+        params=1,
+        full=_vectors(plain.Scale, 1, 1),
+        small=_vectors(plain.Scale, 1, 1),
+        is_extra=True,
+    ),
+)
+
+
+def find(name: str) -> SpeedModel:
+    """Return the model of this name, one of the ten or an extra one.
+
+    Raises:
+        UsageError: There is none.
+    """
+    for model in (*MODELS, *EXTRAS):
+        if model.name == name:
+            return model
+    known = ", ".join(model.name for model in (*MODELS, *EXTRAS))
+    raise UsageError(f"model {name!r}: there are {known}")

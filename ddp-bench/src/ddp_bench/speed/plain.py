@@ -97,8 +97,44 @@ class Gated(nn.Module):
         return out
 
 
+class Feedback(Refine):
+    """As ``Refine``, but a learned condition ends the loop early; at most so many times."""
+
+    def __init__(self, width: int, times: int) -> None:
+        super().__init__(width, times)
+        self.halt = nn.Linear(width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the output for ``[batch, width]``; the host reads the condition each time."""
+        x = self.entry(x)
+        for _ in range(self.times):
+            x = self.body(x)
+            if bool((self.halt(x) > 0).all()):
+                break
+        out: Tensor = self.out(x)
+        return out
+
+
+class Scale(nn.Module):
+    """One number times the input: nothing to compute, so that only the loop costs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the product."""
+        return x * self.factor
+
+
 class EncoderLayer(nn.Module):
-    """Post-norm attention and feed-forward."""
+    """Post-norm attention and feed-forward.
+
+    Attention that returns its weights cannot use torch's fused kernels: ``need_weights`` asks for
+    it, as torch's layer does by default.
+    """
+
+    need_weights = False
 
     def __init__(self, width: int, inner: int, heads: int) -> None:
         super().__init__()
@@ -111,7 +147,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output for ``[batch, tokens, width]``."""
-        x = self.norm1(x + self.attention(x, x, x)[0])
+        x = self.norm1(x + self.attention(x, x, x, need_weights=self.need_weights)[0])
         out: Tensor = self.norm2(x + self.down(self.activation(self.up(x))))
         return out
 

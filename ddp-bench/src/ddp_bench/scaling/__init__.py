@@ -1,0 +1,1 @@
+"""How soon ranks of unequal speed reach a loss, against what torch and torchft offer for it."""

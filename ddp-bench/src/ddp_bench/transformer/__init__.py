@@ -1,0 +1,1 @@
+"""How fast flodl-hf is beside the reference library: forward, fine-tuning step, loading."""
