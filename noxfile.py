@@ -102,6 +102,9 @@ def bench(session: nox.Session) -> None:
     session.run("python", "-m", "ddp_bench.overhead.kernels", "--gate")
     session.run("python", "-m", "ddp_bench.speed.graph_overhead", "--bar", "1.02")
     session.run("python", "-m", "ddp_bench.loading", "--gate")
+    session.run("python", "-m", "ddp_bench.scaling", "--ci", "--gate")
+    session.run("python", "-m", "ddp_bench.scaling", "curves", "--gate")
+    session.run("python", "-m", "ddp_bench.scaling", "startup", "--gate")
 
 
 @nox.session
@@ -133,6 +136,54 @@ def wheels(session: nox.Session) -> None:
     for name in chosen:
         _use_alone(session, name, dist)
     _check_pure_choice(session, dist)
+
+
+@nox.session
+def profiles(session: nox.Session) -> None:
+    """Install flodl-hf with each of its extras into a clean environment, and use it there."""
+    work = Path(session.create_tmp()).resolve()
+    dist = work / "dist"
+    shutil.rmtree(work, ignore_errors=True)
+    for name in ("flodl-sys", "flodl", "flodl-hf"):
+        session.run("uv", "build", "--package", name, "--wheel", "-o", str(dist), env=_native("1"))
+    brings = {
+        "hub": ({"huggingface-hub"}, {"tokenizers", "transformers"}),
+        "full": ({"huggingface-hub", "tokenizers"}, {"transformers"}),
+        "verify": ({"huggingface-hub", "tokenizers", "transformers", "sentencepiece"}, set()),
+    }
+    for extra, (wanted, unwanted) in brings.items():
+        environment = work / extra
+        installed = _installed(session, environment, dist, f"flodl-hf[{extra}]")
+        if wanted - installed or unwanted & installed:
+            session.error(f"flodl-hf[{extra}] brings {sorted(installed)}")
+        check = ROOT / "packages" / "flodl-hf" / "tests" / "profiles.py"
+        with session.chdir(work):
+            python = str(environment / "bin" / "python")
+            session.run(python, "-I", str(check), extra, external=True)
+
+
+@nox.session
+def projects(session: nox.Session) -> None:
+    """Make a project as a user does, from this tree's wheels, and run its commands and tests."""
+    work = Path(session.create_tmp()).resolve()
+    dist = work / "dist"
+    shutil.rmtree(work, ignore_errors=True)
+    for name in PACKAGES:
+        session.run("uv", "build", "--package", name, "--wheel", "-o", str(dist), env=_native("1"))
+    session.run("uv", "cache", "clean", "--quiet", *PACKAGES)  # wheels of an earlier tree
+    home = {"HOME": str(work / "home"), "VIRTUAL_ENV": "", "UV_FIND_LINKS": str(dist)}
+    home["UV_CACHE_DIR"] = str(session.run("uv", "cache", "dir", silent=True)).strip()
+    home["UV_CONSTRAINT"] = str(_constraints(work))
+    (work / "home").mkdir()
+    fdl = str(ROOT / "fdl")
+    with session.chdir(work):
+        session.run(fdl, "init", "my-project", "--native", "--no-git", env=home)
+    with session.chdir(work / "my-project"):
+        session.run("uv", "sync", "--quiet", env=home)
+        for words in ("test", "lint", "run -- --epochs 2", "config check", "add hf --playground"):
+            session.run("./fdl", *words.split(), env=home, external=True)
+        session.run("./fdl", "flodl-hf", "test", env=home, external=True)
+        session.run("./fdl", "api-ref", env=home, external=True, silent=True)
 
 
 @nox.session
@@ -173,21 +224,27 @@ def _require_gpus(session: nox.Session, count: int) -> None:
 def _use_alone(session: nox.Session, name: str, dist: Path) -> None:
     """Install one wheel and what it declares, run its check, and say what got installed."""
     environment = dist.parent / f"alone-{name}"
-    shutil.rmtree(environment, ignore_errors=True)
-    session.run("uv", "venv", "--quiet", "--python", sys.executable, str(environment))
+    _check_installed(session, name, _installed(session, environment, dist, name))
     python = str(environment / "bin" / "python")
-    install = ("uv", "pip", "install", "--quiet", "--python", python, "--find-links", str(dist))
-    session.run(*install, "--constraint", str(_constraints(dist.parent)), name)
-    listed = session.run("uv", "pip", "list", "--python", python, "--format", "freeze", silent=True)
-    names = sorted(line.partition("==")[0] for line in str(listed).splitlines() if "==" in line)
-    session.log(f"{name} alone installs {len(names)} distributions: {', '.join(names)}")
-    _check_installed(session, name, set(names))
     check = ROOT / "packages" / name / "tests" / "alone.py"
     work = dist.parent / f"work-{name}"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     with session.chdir(work):
         session.run(python, "-W", "error", "-I", str(check), external=True)
+
+
+def _installed(session: nox.Session, environment: Path, dist: Path, requirement: str) -> set[str]:
+    """Install a requirement into a clean environment, and return what it brought."""
+    shutil.rmtree(environment, ignore_errors=True)
+    session.run("uv", "venv", "--quiet", "--python", sys.executable, str(environment))
+    python = str(environment / "bin" / "python")
+    install = ("uv", "pip", "install", "--quiet", "--python", python, "--find-links", str(dist))
+    session.run(*install, "--constraint", str(_constraints(dist.parent)), requirement)
+    listed = session.run("uv", "pip", "list", "--python", python, "--format", "freeze", silent=True)
+    names = {line.partition("==")[0] for line in str(listed).splitlines() if "==" in line}
+    session.log(f"{requirement} installs {len(names)} distributions: {', '.join(sorted(names))}")
+    return names
 
 
 def _check_installed(session: nox.Session, name: str, installed: set[str]) -> None:
