@@ -30,7 +30,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     if shutil.which("shellcheck") is None:
         session.error("shellcheck is not installed; apt-get install shellcheck")
-    session.run("shellcheck", "fdl", ".ci/run")
+    session.run("shellcheck", "fdl", ".ci/run", ".ci/gpu")
 
 
 @nox.session
