@@ -1,3 +1,6 @@
+import errno
+import threading
+
 import pytest
 
 from flodl.core.errors import LaunchError
@@ -60,5 +63,38 @@ def test_the_disk_is_made_to_keep_it_once_a_second(tmp_path, monkeypatch):
     journal = ControllerJournal(tmp_path / "journal", clock=lambda: now[0])
     for _ in range(30):
         journal.write({})
+        journal.wait()
         now[0] += 0.1
     assert len(synced) == 3
+
+
+def test_nobody_waits_for_the_disk(tmp_path, monkeypatch):
+    is_kept, synced = threading.Event(), []
+
+    def slow(fd):
+        assert is_kept.wait(30)
+        synced.append(fd)
+
+    monkeypatch.setattr("os.fdatasync", slow)
+    now = [0.0]
+    journal = ControllerJournal(tmp_path / "journal", clock=lambda: now[0])
+    for window in range(3):
+        journal.write({"window": window})
+        now[0] += 2.0
+    assert read_journal(tmp_path / "journal") == {"window": 2}
+    assert synced == []
+    is_kept.set()
+    journal.wait()
+    assert len(synced) == 1
+
+
+def test_a_disk_that_keeps_nothing_is_a_problem(tmp_path, monkeypatch):
+    def fail(fd):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.fdatasync", fail)
+    journal = ControllerJournal(tmp_path / "journal")
+    journal.write({})
+    journal.wait()
+    journal.write({})
+    assert journal.problem == "Input/output error"

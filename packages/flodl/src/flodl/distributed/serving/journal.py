@@ -1,12 +1,13 @@
 """What a restarted controller must know, on disk before anyone acts on it.
 
 A process that is killed loses nothing that it has written, so the disk is made to keep it only now
-and then: that is for the machine's end, which ends the run's processes as well.
+and then, while the run goes on: that is for the machine's end, which ends its processes as well.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -35,8 +36,10 @@ class ControllerJournal:
         self._fresh = file.with_suffix(".tmp")
         self._clock = clock
         self._synced_at = -_SYNC_EVERY_S
+        self._syncing: threading.Thread | None = None
+        self._sync_problem: str | None = None
         self.problem: str | None = None
-        """Why the newest state could not be written, ``None`` where it was."""
+        """Why the newest state could not be written or kept, ``None`` where it was."""
 
     def write(self, state: State) -> None:
         """Replace what is kept.
@@ -47,14 +50,36 @@ class ControllerJournal:
         try:
             with self._fresh.open("wb", buffering=0) as stream:
                 stream.write(zlib.crc32(body).to_bytes(_CHECK_BYTES, "big") + body)
-                now = self._clock()
-                if now - self._synced_at >= _SYNC_EVERY_S:
-                    os.fdatasync(stream.fileno())
-                    self._synced_at = now
-            self._fresh.replace(self._file)
-            self.problem = None
+                self._fresh.replace(self._file)
+                self._sync_soon(stream.fileno())
+            self.problem = self._sync_problem
         except OSError as error:
             self.problem = error.strerror or str(error)
+
+    def _sync_soon(self, fd: int) -> None:
+        """Make the disk keep a file, on a thread: ranks wait for what is written, not for this."""
+        now = self._clock()
+        if now - self._synced_at < _SYNC_EVERY_S or (self._syncing and self._syncing.is_alive()):
+            return
+        self._synced_at = now
+        self._syncing = threading.Thread(
+            target=self._sync, args=(os.dup(fd),), name="flodl-journal", daemon=True
+        )
+        self._syncing.start()
+
+    def _sync(self, fd: int) -> None:
+        try:
+            os.fdatasync(fd)
+            self._sync_problem = None
+        except OSError as error:
+            self._sync_problem = error.strerror or str(error)
+        finally:
+            os.close(fd)
+
+    def wait(self) -> None:
+        """Wait until the disk keeps what it is being made to keep."""
+        if self._syncing is not None:
+            self._syncing.join()
 
 
 def read_journal(file: Path) -> State | None:
