@@ -126,6 +126,13 @@ def _slow(rows: _Rows) -> list[Verdict]:
     ]
 
 
+def _link(rows: _Rows) -> list[Verdict]:
+    return [
+        *rows.times(CADENCE, REFERENCE, 0.50),
+        *rows.times(CADENCE, "torchft-diloco", 1.05),
+    ]
+
+
 def _change(rows: _Rows) -> list[Verdict]:
     return rows.each(
         (*CADENCE, ASYNC), "share after five averages, off the ideal", "share_error", most=0.10
@@ -136,7 +143,7 @@ def _stall(rows: _Rows) -> list[Verdict]:
     return rows.times((*CADENCE, ASYNC), REFERENCE, 0.90)
 
 
-_JUDGES = {"equal": _equal, "slow": _slow, "change": _change, "stall": _stall}
+_JUDGES = {"equal": _equal, "slow": _slow, "link": _link, "change": _change, "stall": _stall}
 
 
 def _ideal_gain(row: Row) -> float:

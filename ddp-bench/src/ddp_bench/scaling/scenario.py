@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ddp_bench.errors import UsageError
+from ddp_bench.scaling.link import SlowLink
 from ddp_bench.scaling.slow import SlowRank
 
 SYNC = ("gloo-sync", "cpu-sync")
@@ -20,11 +21,12 @@ PERIODS = (8, 32, 64)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-    """Two ranks, one of them slow in some way."""
+    """Two ranks, one of them or the way between them slow in some way."""
 
     name: str
     slow: SlowRank
     arms: tuple[str, ...]
+    link: SlowLink = field(default_factory=SlowLink)
     times_solo: float = 3.0
     """How long arms train, in runs of the model alone; what is not reached then is censored."""
     least_s: float = 0.0
@@ -59,6 +61,7 @@ SCENARIOS = (
         ci_arms=(REFERENCE, "gloo-cadence", ASYNC),
         ci_times_solo=2.5,
     ),
+    Scenario(name="link", slow=SlowRank(factor=1.0), link=SlowLink(latency_ms=50), arms=_ALL),
     Scenario(name="change", slow=SlowRank(factor=3.0, pattern="change"), arms=_CALM),
     Scenario(name="jitter", slow=SlowRank(factor=2.5, pattern="jitter"), arms=_CALM),
     Scenario(name="stall", slow=SlowRank(factor=2.5, pattern="stall"), arms=_CALM, least_s=40.0),

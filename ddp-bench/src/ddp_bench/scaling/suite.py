@@ -165,6 +165,7 @@ class _Suite:
                 seed=seed,
                 run_s=run_s,
                 slow=scenario.slow_rank(run_s),
+                link=scenario.link,
                 period=period,
             )
             for arm in chosen

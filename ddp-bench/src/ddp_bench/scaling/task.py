@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from ddp_bench.scaling.link import SlowLink
 from ddp_bench.scaling.slow import SlowRank
 
 STEPS, SNAPSHOTS, OUTCOME = "rank{}.steps", "snapshots", "outcome.json"
@@ -26,6 +27,7 @@ class Task:
     model: str = "mlp"
     ranks: int = 2
     slow: SlowRank = field(default_factory=SlowRank)
+    link: SlowLink = field(default_factory=SlowLink)
     base_s: float = 0.020
     rest_s: float = 0.0
     every: int = 10
@@ -41,7 +43,8 @@ class Task:
     def from_json(cls, text: str) -> Self:
         """Return the task that ``to_json`` wrote."""
         plain: dict[str, Any] = json.loads(text)
-        return cls(**{**plain, "slow": SlowRank(**plain["slow"])})
+        slow, link = SlowRank(**plain["slow"]), SlowLink(**plain["link"])
+        return cls(**{**plain, "slow": slow, "link": link})
 
     def steps_file(self, rank: int) -> Path:
         """Return where a rank writes its steps."""

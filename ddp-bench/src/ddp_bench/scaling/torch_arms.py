@@ -16,9 +16,10 @@ from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_bench.scaling.link import late_allreduce
 from ddp_bench.scaling.subject import PacedStep, Subject
 from ddp_bench.scaling.task import Task
-from ddp_bench.scaling.trace import state_of
+from ddp_bench.scaling.trace import bytes_of, state_of
 
 _TIMEOUT = timedelta(seconds=60)
 
@@ -41,7 +42,10 @@ def _solo(task: Task, rank: int, subject: Subject, model: nn.Module) -> None:
 
 
 def _ddp(task: Task, rank: int, subject: Subject, model: nn.Module) -> None:
-    train(task, rank, subject, model, DistributedDataParallel(model))
+    wrapped = DistributedDataParallel(model)
+    if task.link.is_slow:
+        wrapped.register_comm_hook(task.link, late_allreduce)
+    train(task, rank, subject, model, wrapped)
 
 
 def _local_sgd(task: Task, rank: int, subject: Subject, model: nn.Module) -> None:
@@ -54,10 +58,13 @@ def _local_sgd(task: Task, rank: int, subject: Subject, model: nn.Module) -> Non
     state = PostLocalSGDState(process_group=None, subgroup=own, start_localSGD_iter=0)
     wrapped.register_comm_hook(state, post_localSGD_hook)
     averager = PeriodicModelAverager(period=task.period)
+    nbytes = bytes_of(model)
 
     def average(optimizer: torch.optim.Optimizer) -> bool:
         is_due = averager.step % task.period == 0
         averager.average_parameters(optimizer.param_groups)
+        if is_due:
+            task.link.wait(nbytes)
         return is_due
 
     train(task, rank, subject, model, wrapped, average)

@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import TCPStore
 from ddp_bench.scaling.subject import Subject
 from ddp_bench.scaling.task import Task
 from ddp_bench.scaling.torch_arms import train
+from ddp_bench.scaling.trace import bytes_of
 
 NAMES = ("torchft-localsgd", "torchft-diloco")
 OUTER_LR, OUTER_MOMENTUM = 0.7, 0.9
@@ -57,12 +58,15 @@ def run_rank(task: Task, rank: int, port: int) -> None:
         averaging = local_sgd.DiLoCo(
             manager, [model], optimizer, outer, sync_every=task.period, pin_memory=False
         )
-    steps = 0
+    steps, nbytes = 0, bytes_of(model)
 
     def count(_: torch.optim.Optimizer) -> bool:
         nonlocal steps
         steps += 1
-        return steps % task.period == 0
+        is_due = steps % task.period == 0
+        if is_due:  # the optimizer's step has averaged
+            task.link.wait(nbytes)
+        return is_due
 
     with averaging:
         train(task, rank, subject, model, model, count, optimizer=optimizer)

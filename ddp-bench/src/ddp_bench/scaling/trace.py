@@ -66,6 +66,11 @@ def state_of(model: nn.Module) -> list[Tensor]:
     return [*model.parameters(), *(b for b in model.buffers() if b.is_floating_point())]
 
 
+def bytes_of(model: nn.Module) -> int:
+    """Return the bytes of a model's parameters, which is what an average of it moves."""
+    return sum(parameter.nbytes for parameter in model.parameters())
+
+
 def read_steps(task: Task, rank: int) -> list[Step]:
     """Return the steps that a rank has written, in order; none where it has not begun."""
     path = task.steps_file(rank)
