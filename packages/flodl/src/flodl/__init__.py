@@ -247,7 +247,17 @@ _HOMES = {
         "Trainer",
         "TrainerConfig",
     ),
-    "flodl.trainer.old_names": ("Ddp",),
+    "flodl.trainer.old_names": (
+        "ApplyPolicy",
+        "AverageBackend",
+        "Ddp",
+        "DdpBuilder",
+        "DdpHandle",
+        "DdpRunConfig",
+        "GpuWorker",
+        "NesterovMomentum",
+        "SlowMomentum",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,11 +1,21 @@
 import threading
+import weakref
 
 import pytest
 import torch
 from torch import nn
 
+import flodl.device
 from flodl.core.errors import CaptureError, ConfigError
-from flodl.device import CaptureMode, GpuGraph, gpu_graph_capture, gpu_graph_pool_handle
+from flodl.device import (
+    CaptureMode,
+    GpuEvent,
+    GpuGraph,
+    GpuStream,
+    gpu_graph_capture,
+    gpu_graph_pool_handle,
+    gpu_memory_info,
+)
 
 
 def test_without_a_gpu_a_graph_says_so(monkeypatch):
@@ -14,6 +24,39 @@ def test_without_a_gpu_a_graph_says_so(monkeypatch):
         with pytest.raises(CaptureError, match="no_gpu") as caught:
             make()
         assert isinstance(caught.value, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("CudaGraph", GpuGraph),
+        ("cuda_graph_capture", gpu_graph_capture),
+        ("cuda_graph_pool_handle", gpu_graph_pool_handle),
+        ("CudaEvent", GpuEvent),
+        ("CudaStream", GpuStream),
+        ("cuda_memory_info", gpu_memory_info),
+    ],
+)
+def test_old_names_still_work_and_warn(old, new):
+    with pytest.warns(DeprecationWarning, match=rf"{old} is now flodl.device.{new.__name__}"):
+        assert getattr(flodl.device, old) is new
+    with pytest.raises(AttributeError, match="no attribute 'cuda_graph'"):
+        flodl.device.cuda_graph  # noqa: B018 - reading it is the test
+
+
+@pytest.mark.cuda
+def test_a_graph_keeps_what_its_function_uses_until_it_is_reset():
+    x = torch.ones(4, device="cuda")
+    seen = weakref.ref(x)
+    y = torch.zeros(4, device="cuda")
+    graph = gpu_graph_capture(lambda x=x: y.add_(x))
+    del x
+    assert seen() is not None
+    y.zero_()
+    graph.replay()
+    assert y.tolist() == [1.0] * 4
+    graph.reset()
+    assert seen() is None
 
 
 @pytest.mark.cuda

@@ -171,6 +171,48 @@ def test_counts_that_weigh_nothing_are_refused(ranks, counts):
     ranks(2, body, lambda rank: with_gradients(model_of(rank)))
 
 
+def test_a_sparse_gradient_is_named_and_nothing_changed(ranks):
+    def make(rank):
+        model = nn.Sequential(nn.Embedding(4, 2, sparse=True), nn.Linear(2, 1))
+        model(torch.tensor([rank, 3])).sum().backward()
+        return model
+
+    def body(models, ddp):
+        with pytest.raises(ConfigError, match=r"gradient of 0\.weight is sparse"):
+            ddp.all_reduce_gradients()
+
+    first, second = ranks(2, body, make)
+    assert not torch.equal(first[1].weight.grad, second[1].weight.grad)
+
+
+@pytest.mark.parametrize("form", [torch.channels_last, torch.contiguous_format])
+def test_memory_formats_and_tied_and_frozen_parameters_are_kept(ranks, form):
+    def make(rank):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1))
+        model = model.to(memory_format=form)
+        model[2].weight = model[1].weight
+        model[2].bias.requires_grad_(False)
+        x = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+        model(x[2 * rank : 2 * rank + 2].to(memory_format=form)).square().mean().backward()
+        return model
+
+    def body(models, ddp):
+        ddp.sync_params()
+        ddp.all_reduce_gradients()
+
+    halves = [make(rank) for rank in range(2)]
+    for model in ranks(2, body, make):
+        assert model[1].weight.grad is model[2].weight.grad
+        assert model[2].bias.grad is None
+        assert model[0].weight.is_contiguous(memory_format=form)
+        for parameter, one, other in zip(
+            model.parameters(), *(half.parameters() for half in halves), strict=True
+        ):
+            if parameter.requires_grad:
+                torch.testing.assert_close(parameter.grad, (one.grad + other.grad) / 2)
+
+
 def test_replicas_that_differ_are_told_on_every_rank(thread_ranks):
     models = [nn.Linear(3, 2), nn.Linear(3, 2), nn.Linear(3, 4)]
     text = r"rank 0 has parameter weight \(2, 3\) torch.float32 where rank 2 has .*\(4, 3\)"

@@ -1,5 +1,8 @@
 """Which device work runs on, its streams and memory, and graphs of its work."""
 
+import warnings
+from typing import Any
+
 from flodl.device.gpu_graph import CaptureMode as CaptureMode
 from flodl.device.gpu_graph import GpuGraph as GpuGraph
 from flodl.device.gpu_graph import gpu_graph_capture as gpu_graph_capture
@@ -37,3 +40,18 @@ __all__ = [
     "is_gpu_oom",
     "parse_device",
 ]
+
+_OLD_NAMES = {
+    name.replace("Gpu", "Cuda", 1).replace("gpu_", "cuda_", 1): name
+    for name in __all__
+    if name.startswith(("Gpu", "gpu_"))
+}
+
+
+def __getattr__(name: str) -> Any:
+    now = _OLD_NAMES.get(name)
+    if now is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    message = f"flodl.device.{name} is now flodl.device.{now}"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    return globals()[now]

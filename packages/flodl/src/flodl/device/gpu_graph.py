@@ -39,7 +39,8 @@ class GpuGraph:
     """Records the GPU work of a ``with`` block and launches it again with one call.
 
     Inputs are tensors that keep their place: write new values into them before each replay.
-    Outputs keep theirs and change at each replay.
+    Outputs keep theirs and change at each replay. The caller keeps what was used alive, or hands
+    it to ``keep``.
 
     Raises:
         CaptureError: There is no GPU (``no_gpu``).
@@ -51,6 +52,7 @@ class GpuGraph:
         self._device: int | None = None
         self._pool: PoolHandle | None = None
         self._is_capturing = False
+        self._used: tuple[Any, ...] = ()
 
     @property
     def is_captured(self) -> bool:
@@ -137,6 +139,15 @@ class GpuGraph:
         if self._graph is not None:
             self._graph.reset()
         self._graph = self._pool = self._device = None
+        self._used = ()
+
+    def keep(self, *used: Any) -> None:
+        """Keep objects alive until ``reset``: those that hold the tensors the work uses.
+
+        A replay reads and writes places in memory; were such a tensor gone, its place would
+        belong to another.
+        """
+        self._used += used
 
     def pool(self) -> PoolHandle:
         """Return the handle of the memory pool, for graphs that are to share it.
@@ -189,7 +200,7 @@ def gpu_graph_capture(
     mode: CaptureMode = CaptureMode.THREAD_LOCAL,
     restore: Sequence[nn.Module | torch.optim.Optimizer | Tensor] = (),
 ) -> GpuGraph:
-    """Run ``fn`` ``warmup`` times, capture it, and return the graph.
+    """Run ``fn`` ``warmup`` times, capture it, and return the graph, which keeps ``fn`` alive.
 
     Args:
         fn: The work; it reads and writes tensors that keep their place.
@@ -220,6 +231,7 @@ def gpu_graph_capture(
         torch.cuda.set_rng_state(random_state)
     with graph.capture(pool, mode, side):
         fn()
+    graph.keep(fn, *restore)
     return graph
 
 

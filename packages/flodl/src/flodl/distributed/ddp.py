@@ -181,6 +181,7 @@ class Ddp:
             ValueError: Their number is not that of the ranks, one is negative, or all are 0.
             GradientMismatchError: A parameter has one on some ranks only; nothing is changed.
             CollectiveError: A rank is gone, late, or called something else.
+            ConfigError: A gradient is sparse.
         """
         total = float(sum(counts))
         if len(counts) != self.world_size or total <= 0 or min(counts) < 0:
@@ -188,6 +189,8 @@ class Ddp:
                 f"counts={list(counts)}: must be {self.world_size} numbers, none negative and not "
                 "all 0"
             )
+        for model in self._models:
+            _refuse_sparse(model)
         present = self._agreed_gradients(missing)
         found = [
             [g for g, has in zip(_gradients(model), present, strict=True) if has and g is not None]
@@ -291,6 +294,21 @@ class Ddp:
 
 def _gradients(model: nn.Module) -> list[Tensor | None]:
     return [parameter.grad for parameter in model.parameters()]
+
+
+def _refuse_sparse(model: nn.Module) -> None:
+    gradients = _gradients(model)
+    if all(g is None or g.layout is torch.strided for g in gradients):
+        return
+    name = next(
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None and parameter.grad.layout is not torch.strided
+    )
+    raise ConfigError(
+        f"the gradient of {name} is sparse: ranks exchange dense ones only",
+        hint="make the embedding with sparse=False",
+    )
 
 
 def _fill_gradients(model: nn.Module, present: Sequence[bool]) -> None:

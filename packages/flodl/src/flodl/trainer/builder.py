@@ -48,6 +48,7 @@ from flodl.trainer.config import (
 )
 from flodl.trainer.cooperative import open_worker
 from flodl.trainer.handle import TrainHandle
+from flodl.trainer.old_settings import OldSettings, with_old_settings
 from flodl.trainer.policy import EpochCallbackPolicy
 from flodl.trainer.ranks.call import run_anywhere
 from flodl.trainer.ranks.spec import RunSpec
@@ -59,7 +60,7 @@ from flodl.web.archive import Theme
 _logger = logging.getLogger(__name__)
 
 
-class TrainerBuilder:
+class TrainerBuilder(OldSettings):
     """Fills a :class:`TrainerConfig` setting by setting; :meth:`run` starts the run.
 
     Each setter takes the value of the configuration field of its name.
@@ -383,7 +384,8 @@ class TrainerBuilder:
                 hint="give it to Trainer.builder(model_factory, optim_factory, train_step), or "
                 "write the loop yourself: with ....into_worker() as worker",
             )
-        return Trainer.run(model_factory, optim_factory, train_step, self.config)
+        config = with_old_settings(self.config, self._given)
+        return Trainer.run(model_factory, optim_factory, train_step, config)
 
     def into_worker(
         self, on_launcher: Callable[[TrainHandle], object] | None = None
@@ -425,11 +427,12 @@ class TrainerBuilder:
             >>> round(worker.model.weight.detach().item(), 2)
             3.0
         """
-        self.config.validate()
+        config = with_old_settings(self.config, self._given)
+        config.validate()
         model_factory, optim_factory, train_step = self._factories
         if train_step is not None:
             _logger.warning("into_worker(): the loop is yours, so the train step is not called")
-        return open_worker(RunSpec(model_factory, optim_factory, None, self.config), on_launcher)
+        return open_worker(RunSpec(model_factory, optim_factory, None, config), on_launcher)
 
     def _set(self, **changes: Any) -> Self:
         self.config = replace(self.config, **changes)

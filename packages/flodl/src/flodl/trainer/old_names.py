@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
+from flodl.distributed.averaging.outer import DiLoCo, SlowMo
 from flodl.distributed.ddp import Ddp as ReplicaDdp
-from flodl.trainer.builder import Trainer
+from flodl.distributed.worker.worker import Worker
+from flodl.trainer.builder import Trainer, TrainerBuilder
+from flodl.trainer.handle import TrainHandle
+from flodl.trainer.old_settings import ApplyPolicy, AverageBackend, run_config
 
 if TYPE_CHECKING:
     from flodl.distributed.replica.config import DdpConfig
     from flodl.engine.config import ModelFactory, OptimFactory, TrainStepFn
     from flodl.graph import Graph
     from flodl.graph.stepping.protocols import OptimizerFactory
-    from flodl.trainer.builder import TrainerBuilder
     from flodl.trainer.setup import GraphFactory
 
-__all__ = ["Ddp"]
+__all__ = ["ApplyPolicy", "AverageBackend", "Ddp"]
 
 
 @final
@@ -51,3 +54,29 @@ class Ddp(ReplicaDdp):
 
 def _warn(name: str) -> None:
     warnings.warn(f"Ddp.{name} is now Trainer.{name}", DeprecationWarning, stacklevel=3)
+
+
+def _slow_momentum(lr: float = 1.0, mu: float = 0.9) -> SlowMo:
+    return SlowMo(alpha=lr, beta=mu, lr_aware=False)
+
+
+def _nesterov_momentum(lr: float = 0.7, mu: float = 0.9) -> DiLoCo:
+    return DiLoCo(lr=lr, momentum=mu)
+
+
+_NOW: dict[str, tuple[str, Any]] = {
+    "DdpBuilder": ("Trainer.builder", TrainerBuilder),
+    "DdpHandle": ("TrainHandle", TrainHandle),
+    "DdpRunConfig": ("TrainerConfig, with an ElCheConfig", run_config),
+    "GpuWorker": ("Worker", Worker),
+    "NesterovMomentum": ("DiLoCo", _nesterov_momentum),
+    "SlowMomentum": ("SlowMo", _slow_momentum),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NOW:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    now, value = _NOW[name]
+    warnings.warn(f"{name} is now {now}", DeprecationWarning, stacklevel=3)
+    return value

@@ -15,6 +15,8 @@ from flodl.distributed.averaging.plan import PlaneConfig
 from flodl.distributed.averaging.plane import Progress
 from flodl.distributed.collective.formation import Formation
 
+NEEDS_TWO = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
 
 def store_at(port):
     return PrefixStore("t", TCPStore("127.0.0.1", port))
@@ -61,6 +63,7 @@ def check(first, second):
 
 
 @pytest.mark.nccl
+@NEEDS_TWO
 def test_two_gpus_average_over_nccl(process_ranks):
     server = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     check(*process_ranks(2, averaged, server.port, "nccl", [0, 1]))
@@ -90,6 +93,7 @@ def reduced(rank, port):
 
 
 @pytest.mark.nccl
+@NEEDS_TWO
 def test_gradients_average_over_nccl(process_ranks):
     server = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     for samples, is_usable, values in process_ranks(2, reduced, server.port):
@@ -129,6 +133,7 @@ def bereft(rank, port):
 
 
 @pytest.mark.nccl
+@NEEDS_TWO
 def test_a_survivor_leaves_a_dead_all_reduce_and_goes_on(process_ranks):
     server = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     took, is_number = process_ranks(2, bereft, server.port, may_die={1})[0]

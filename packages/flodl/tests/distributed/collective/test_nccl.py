@@ -9,8 +9,18 @@ import torch
 from flodl.distributed.collective.errors import NcclAborted, NcclError
 from flodl.distributed.collective.nccl import NcclComms, NcclRankComm, NcclUniqueId, ReduceOp
 
-pytestmark = pytest.mark.nccl
+pytestmark = [
+    pytest.mark.nccl,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
+]
 DEVICES = ["cuda:0", "cuda:1"]
+
+
+@pytest.fixture
+def second_is_current():
+    """Make the second GPU the current one for a test."""
+    with torch.cuda.device(1):
+        yield
 
 
 def on_each(*values):
@@ -28,15 +38,15 @@ def on_each(*values):
         (ReduceOp.Avg, 2.5),
     ],
 )
+@pytest.mark.usefixtures("second_is_current")
 def test_every_operation_and_the_current_device_stays(op, wanted):
-    torch.cuda.set_device(1)
     tensors = on_each(2, 3)
     with NcclComms(DEVICES) as comms:
         comms.all_reduce(tensors, op)
         assert torch.cuda.current_device() == 1
         assert all((t == wanted).all() for t in tensors)
         comms.broadcast(tensors, root=1)
-    torch.cuda.set_device(0)
+        assert torch.cuda.current_device() == 1
 
 
 def test_work_on_given_streams_is_ordered_with_theirs():
@@ -100,13 +110,14 @@ def test_abort_frees_a_thread_that_waits_for_a_peer():
         except NcclAborted as error:
             errors.append(error)
 
-    thread = threading.Thread(target=wait)
+    thread = threading.Thread(target=wait, daemon=True)
     thread.start()
-    time.sleep(0.5)
+    time.sleep(0.5)  # there is no sign of a kernel that waits; it must not have come back
     assert thread.is_alive()
     handle.abort()
     handle.abort()
     thread.join(20)
+    assert not thread.is_alive()
     assert len(errors) == 1
     first.close()
     second.abort_handle().abort()

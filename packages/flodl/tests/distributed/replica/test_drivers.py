@@ -12,9 +12,12 @@ CPU = torch.device("cpu")
 variable = contextvars.ContextVar("variable", default="none")
 
 
+DEVICES = [torch.device("cpu", index) for index in range(3)]  # three, as far as drivers know
+
+
 def test_each_device_has_a_thread_and_all_work_at_once():
     meeting = threading.Barrier(3)
-    runner = Drivers([CPU] * 3)
+    runner = Drivers(DEVICES)
 
     def name():
         meeting.wait(timeout=10)
@@ -65,8 +68,20 @@ def test_an_error_waits_for_the_others_and_says_where_it_was():
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine") as caught:
-        Drivers([CPU] * 2).run([slow, wrong])
-    assert caught.value.__notes__ == ["raised by replica 1 on cpu"]
+        Drivers(DEVICES[:2]).run([slow, wrong])
+    assert caught.value.__notes__ == ["raised by replica 1 on cpu:1"]
+
+
+def test_replicas_on_one_device_take_turns_also_after_an_error():
+    second = threading.Event()
+
+    def first():
+        assert not second.wait(0.1), "the second works beside the first"
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        Drivers([CPU] * 2).run([first, second.set])
+    assert second.is_set()
 
 
 def test_idle_threads_end_and_come_back(monkeypatch):

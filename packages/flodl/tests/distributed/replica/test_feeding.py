@@ -9,7 +9,12 @@ import torch
 from flodl.core.errors import ConfigError
 from flodl.data import DataLoader, TensorDataSet
 from flodl.distributed.elche.partition import clamp_total, equal_split
-from flodl.distributed.replica.feeding import LeasedFeeding, SlicedFeeding, feeding_of
+from flodl.distributed.replica.feeding import (
+    LeasedFeeding,
+    SlicedFeeding,
+    feeding_of,
+    gather_device,
+)
 
 CPU = torch.device("cpu")
 
@@ -109,8 +114,8 @@ def test_rows_come_together_on_the_resident_device_with_most_room(monkeypatch, r
         SimpleNamespace(device=torch.device("cuda", k), is_resident=is_there)
         for k, is_there in enumerate(resident)
     ]
-    assert LeasedFeeding(loaders, range(3))._gather_device() == torch.device(place)
-    assert LeasedFeeding(loaders[:1], [1])._gather_device() == torch.device("cuda:0")
+    assert gather_device(loaders) == torch.device(place)
+    assert gather_device(loaders[:1]) == torch.device("cuda:0")
 
 
 def test_a_loader_of_something_else_is_refused():

@@ -1,5 +1,6 @@
 """The same on real GPUs: two devices, NCCL between them."""
 
+import copy
 import json
 import os
 import subprocess
@@ -202,3 +203,53 @@ def test_any_data_set_streams_to_both(both, small):
     data = TensorDataSet(x=small.x, y=small.y)
     many.set_data_loader(DataLoader(data, batch_size=10, workers=2, prefetch=2), "x")
     assert len(small.train(many, epochs=1)) == 5
+
+
+def test_weights_written_through_data_reach_both(both, small):
+    losses = {}
+    for graph in both():
+        losses[graph] = []
+        for batch in graph.epoch(0):
+            loss = small.square(graph.forward_batch(batch), batch)
+            loss.backward()
+            graph.step()
+            for parameter in graph.parameters():
+                parameter.data.clamp_(-0.2, 0.2)
+            losses[graph].append(loss.item())
+    many, one = losses.values()
+    assert many == pytest.approx(one, **CLOSE)
+
+
+def test_what_two_gpus_saved_goes_on_on_one_and_on_both(small):
+    made = []
+
+    def adam(parameters):
+        made.append(small.adam(parameters))
+        return made[-1]
+
+    def ready(build_on, *, is_spread):
+        graph, loader = small.build(build_on), small.loader(device="cuda:0")
+        if is_spread:
+            graph.distribute(small.build)
+        made.clear()
+        graph.set_optimizer(adam)
+        graph.set_data_loader(loader, "x")
+        return graph, loader
+
+    wanted = small.train(ready("cuda:0", is_spread=False)[0], epochs=1)
+    graph, loader = ready("cpu", is_spread=True)
+    taken = []
+    for batch in graph.epoch(0):
+        loss = small.square(graph.forward_batch(batch), batch)
+        loss.backward()
+        graph.step()
+        taken.append(loss.item())
+        if len(taken) == 3:
+            break
+    saved = graph.state_dict(), made[0].state_dict(), loader.state_dict()
+    for is_spread in (False, True):
+        graph, loader = ready("cuda:0", is_spread=is_spread)
+        graph.load_state_dict(saved[0])
+        made[-1].load_state_dict(copy.deepcopy(saved[1]))  # torch's optimizers take the tensors
+        loader.load_state_dict(saved[2])
+        assert taken + small.train(graph, epochs=1) == pytest.approx(wanted, **CLOSE)

@@ -72,6 +72,7 @@ def test_a_direct_call_shares_out_its_rows(fakes, small):
     assert many.shard_sizes == (1, 0, 0)  # the one row that was left
     many(small.x[:7])
     assert many.shard_sizes == (3, 2, 2)
+    assert many(small.x[:0]).shape == (0, 1)
 
 
 def observed(output, batch, ctx):
@@ -217,6 +218,17 @@ def test_rates_follow_the_schedule_on_every_replica(fakes, small):
         losses[count] = small.train(graph)
         assert graph.training_step == 14
         graph.set_lr(0.01)
+        losses[count] += small.train(graph)
+    assert losses[3] == pytest.approx(losses[1], **CLOSE)
+
+
+def test_rates_written_into_the_first_optimizer_hold_on_every_replica(fakes, small):
+    losses = {}
+    for count in (1, 3):
+        made = []
+        graph = fakes(count, lambda params, made=made: made.append(small.sgd(params)) or made[-1])
+        losses[count] = small.train(graph)
+        made[0].param_groups[0]["lr"] *= 0.25
         losses[count] += small.train(graph)
     assert losses[3] == pytest.approx(losses[1], **CLOSE)
 
@@ -441,6 +453,21 @@ def test_the_caller_learns_which_replica_failed(fakes, small):
     assert "raised by replica 1 on cpu" in caught.value.__notes__
     graph(small.x[:8]).mean().backward()
     graph.step()
+
+
+def test_a_seed_gives_the_same_random_numbers_in_each_run(fakes, small):
+    def make(device="cpu"):
+        torch.manual_seed(0)
+        flow = FlowBuilder(nn.Linear(4, 64)).through(nn.Dropout(0.5)).through(nn.Linear(64, 1))
+        return flow.build()
+
+    def losses():
+        graph = fakes(3, make=make)
+        torch.manual_seed(1)
+        return small.train(graph, epochs=1)  # later, shares follow measured times
+
+    first = losses()
+    assert [losses() for _ in range(3)] == [first] * 3
 
 
 def test_the_split_follows_the_speed_of_devices(fakes, small):

@@ -41,3 +41,9 @@ def test_rows_are_those_of_the_first_tensor_with_any():
     assert rows_of((torch.tensor(1.0), [torch.ones(7, 2)]), {}) == 7
     with pytest.raises(GraphInputError, match="no"):
         rows_of((1, "text"), {})
+
+
+def test_a_call_without_rows_goes_to_the_first_device():
+    first, second = scatter((torch.ones(0, 2),), {}, [0, 0], [CPU] * 2)
+    assert first[0][0].shape == (0, 2)
+    assert second is None

@@ -79,6 +79,30 @@ def test_learning_rates_follow_scheduler_scale_and_setting():
     assert rates(graph, 1) == [0.6]
 
 
+@pytest.mark.parametrize("rate", [0.5, torch.tensor(0.5)])
+def test_rates_that_somebody_else_writes_hold(rate):
+    graph, optimizers = model(), []
+
+    def factory(params):
+        optimizers.append(torch.optim.Adam(params, lr=rate))
+        return optimizers[0]
+
+    graph.set_optimizer(factory)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizers[0], 0.5)
+    extra = nn.Parameter(torch.ones(2))
+    graph.set_lr_scale(2.0)
+    found = []
+    for step in range(3):
+        if step == 1:
+            optimizers[0].add_param_group({"params": [extra], "lr": 0.125})
+        (graph(X, X).sum() + extra.sum()).backward()
+        graph.step()
+        found.append([float(group["lr"]) for group in optimizers[0].param_groups])
+        if step == 0:
+            schedule.step()
+    assert found == [[1.0], [0.5, 0.25], [0.5, 0.25]]
+
+
 def test_rate_that_is_a_tensor_keeps_its_place():
     graph, rate = model(), torch.tensor(0.5)
     graph.set_optimizer(lambda params: torch.optim.Adam(params, lr=rate))
@@ -143,3 +167,10 @@ def test_another_stepper_may_be_bound_first():
     with pytest.raises(StepContractError, match="set up already"):
         graph.bind_stepper(Two())
     assert not copy.deepcopy(graph).is_distributed
+
+
+def test_optimizer_itself_is_not_the_function_that_makes_one():
+    graph = FlowBuilder(nn.Linear(2, 2)).build()
+    optimizer = torch.optim.SGD(graph.parameters(), lr=0.1)
+    with pytest.raises(StepContractError, match=r"set_optimizer\(SGD\): it takes a function"):
+        graph.set_optimizer(optimizer)

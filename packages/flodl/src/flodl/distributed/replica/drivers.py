@@ -26,7 +26,9 @@ def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]
 class Drivers:
     """Runs tasks side by side, one for each device, as if the calling thread ran them.
 
-    Gradient mode, autocast, context variables and current streams are the caller's.
+    Gradient mode, autocast, context variables and current streams are the caller's. Replicas that
+    share a device, as those on the CPU do, draw from its one generator of random numbers: they take
+    turns, so that a seed gives the same numbers in each run.
     """
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
@@ -34,16 +36,23 @@ class Drivers:
         self._drivers = [_Driver(f"flodl-replica-{rank}") for rank in range(len(devices))]
 
     def run(self, tasks: Sequence[Callable[[], T] | None]) -> list[T | None]:
-        """Run a task for each device, wait for all, and return what they gave.
+        """Run a task for each replica, wait for all, and return what they gave.
 
         Raises:
             Whatever the first task that failed raised, with a note of its device.
         """
         modes = _Modes(self._devices)
-        futures = [
-            None if task is None else driver.submit(modes.wrapped(task, rank))
-            for rank, (driver, task) in enumerate(zip(self._drivers, tasks, strict=True))
-        ]
+        futures: list[Future[T] | None] = []
+        running: dict[torch.device, Future[T]] = {}
+        for rank, (driver, task) in enumerate(zip(self._drivers, tasks, strict=True)):
+            if task is None:
+                futures.append(None)
+                continue
+            device = self._devices[rank]
+            if device in running:
+                running[device].exception()  # waits
+            running[device] = driver.submit(modes.wrapped(task, rank))
+            futures.append(running[device])
         # All of them: a task left behind would go on working on what the caller gives up.
         errors = [None if future is None else future.exception() for future in futures]
         for rank, error in enumerate(errors):

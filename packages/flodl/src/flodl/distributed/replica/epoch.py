@@ -38,7 +38,7 @@ class Loop(Deal, Protocol):
 
 @final
 class ReplicaEpoch:
-    """Batches of one epoch; ``len()`` is the loader's number of them.
+    """Batches of one epoch; ``len()`` is the loader's number of them, or of those that are left.
 
     With ElChe each item holds the batches of all devices up to the next step, so there are fewer.
     """
@@ -47,11 +47,11 @@ class ReplicaEpoch:
         self._feeding = feeding
         self._loop = loop
         self._number = number
-        self._index = 0
         self._thread = threading.get_ident()
         self._is_open = False
         self._is_stale = False
         self._length = feeding.begin(number, loop)
+        self._index = feeding.first_index
         self._is_open = True
 
     def __iter__(self) -> ReplicaEpoch:

@@ -6,6 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import torch
@@ -13,10 +14,11 @@ import torch
 from flodl.core.errors import ConfigError
 from flodl.data.batch import Batch
 from flodl.data.loader import DataLoader
-from flodl.data.partition import Lease
+from flodl.data.partition import Lease, length
 from flodl.distributed.elche.partition import clamp_total
 from flodl.distributed.replica.batch import Turn
 from flodl.distributed.replica.drivers import on_device
+from flodl.distributed.replica.place import Place
 
 if TYPE_CHECKING:
     from flodl.data.leases import LeaseFeed
@@ -49,6 +51,11 @@ class Deal(Protocol):
 class Feeding(ABC):
     """Gives the rows of one epoch after the other."""
 
+    first_index = 0
+    """Number of the first batch: not 0 where a loader continues in the middle of an epoch."""
+    order_crc = 0
+    """Tells orders of samples apart, where the loader says which it has."""
+
     @abstractmethod
     def begin(self, epoch: int, deal: Deal) -> int | None:
         """Start an epoch, whatever is left of another; return its batches if that is known."""
@@ -62,23 +69,33 @@ class Feeding(ABC):
         """Let go of what was not taken."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Planned:
+    """A turn that loaders were told of."""
+
+    rows: list[int]
+    batches: int
+
+
 @final
 class LeasedFeeding(Feeding):
     """A loader on each device, which reads the rows of that device only.
 
     Args:
+        source: The loader that the user holds, whose ``state_dict`` tells how far the loop is.
         loaders: Those of the ranks that are held here.
         ranks: Which these are.
     """
 
-    def __init__(self, loaders: Sequence[DataLoader], ranks: Sequence[int]) -> None:
+    def __init__(
+        self, source: DataLoader, loaders: Sequence[DataLoader], ranks: Sequence[int]
+    ) -> None:
+        self._place = Place(source, loaders)
         self._loaders, self._ranks = list(loaders), list(ranks)
         self._feeds: list[LeaseFeed] = []
         self._ids = itertools.count()
-        self._planned: deque[list[tuple[int, int]]] = deque()
+        self._planned: deque[_Planned] = deque()
         self._device = torch.device("cpu")
-        self._next_batch = 0
-        self._epoch = 0
         self._deal: Deal | None = None
 
     @property
@@ -89,28 +106,24 @@ class LeasedFeeding(Feeding):
     def begin(self, epoch: int, deal: Deal) -> int:
         """See `Feeding`."""
         self.end()
-        self._feeds = [loader.leases() for loader in self._loaders]
-        self._epoch, self._deal, self._next_batch = epoch, deal, 0
-        self._device = self._gather_device()
-        return self._loaders[0].num_batches
+        self._feeds = self._place.enter(epoch)
+        self._deal, self._device = deal, gather_device(self._loaders)
+        self.first_index, self.order_crc = self._place.first_index, self._place.order_crc
+        return self._place.batches_left
 
     def take(self) -> Turn | None:
         """See `Feeding`."""
-        while len(self._planned) <= AHEAD and (ranges := self._plan()) is not None:
-            self._planned.append(ranges)
+        while len(self._planned) <= AHEAD and (planned := self._plan()) is not None:
+            self._planned.append(planned)
         if not self._planned:
             return None
-        ranges = self._planned.popleft()
-        size = self._loaders[0].batch_size
-        shards = [
-            self._taken(k, -(-(ranges[rank][1] - ranges[rank][0]) // size))
-            for k, rank in enumerate(self._ranks)
-        ]
+        planned = self._planned.popleft()
+        size = self._place.batch_size
+        counts = tuple(-(-rows // size) for rows in planned.rows)
+        shards = [self._taken(k, counts[rank]) for k, rank in enumerate(self._ranks)]
+        self._place.count(planned.batches)
         return Turn(
-            shards=tuple(shards),
-            rows=tuple(stop - start for start, stop in ranges),
-            counts=tuple(-(-(stop - start) // size) for start, stop in ranges),
-            device=self._device,
+            shards=tuple(shards), rows=tuple(planned.rows), counts=counts, device=self._device
         )
 
     def end(self) -> None:
@@ -120,47 +133,41 @@ class LeasedFeeding(Feeding):
         for feed in feeds:
             feed.close()  # with the threads that load ahead, as at the end of any epoch
 
-    def _plan(self) -> list[tuple[int, int]] | None:
+    def _plan(self) -> _Planned | None:
         """Share out the next rows, tell the loaders, and return what each rank has."""
-        loader, deal = self._loaders[0], self._deal
-        left = loader.num_batches - self._next_batch
-        if deal is None or left <= 0:
+        place, deal = self._place, self._deal
+        if deal is None or place.batches_left <= 0:
             return None
-        size, first = loader.batch_size, self._next_batch * loader.batch_size
         if deal.deals_whole:
-            counts = deal.counts(left)
-            ends = list(itertools.accumulate((count * size for count in counts), initial=first))
-            ends = [min(end, loader.num_samples) for end in ends]
-            self._next_batch += sum(counts)
+            counts = deal.counts(place.batches_left)
+            parts = [place.next_batches(count) for count in counts]
+            batches = sum(counts)
         else:
-            rows = min(size, loader.num_samples - first)
-            ends = list(itertools.accumulate(deal.sizes(rows), initial=first))
-            self._next_batch += 1
-        ranges = list(itertools.pairwise(ends))
+            parts = place.next_rows(deal.sizes)
+            batches = 1
         for k, rank in enumerate(self._ranks):
-            if ranges[rank][0] < ranges[rank][1]:
-                number = next(self._ids)
-                lease = Lease(lease_id=number, epoch=self._epoch, ranges=(ranges[rank],))
+            if parts[rank]:
+                lease = Lease(lease_id=next(self._ids), epoch=place.epoch, ranges=parts[rank])
                 with on_device(self._loaders[k].device):
                     self._feeds[k].assign(lease)
-        return ranges
+        return _Planned(rows=[length(part) for part in parts], batches=batches)
 
     def _taken(self, k: int, count: int) -> tuple[Batch, ...]:
         with on_device(self._loaders[k].device):
             batches = [self._feeds[k].take() for _ in range(count)]
         return tuple(batch for batch in batches if batch is not None)
 
-    def _gather_device(self) -> torch.device:
-        if len(self._loaders) == 1:
-            return self._loaders[0].device
-        resident = [
-            loader.device
-            for loader in self._loaders
-            if loader.is_resident and loader.device.type == "cuda"
-        ]
-        if not resident:
-            return torch.device("cpu")
-        return max(resident, key=lambda device: torch.cuda.mem_get_info(device)[0])
+
+def gather_device(loaders: Sequence[DataLoader]) -> torch.device:
+    """Return where rows of several devices come together for the user to read."""
+    if len(loaders) == 1:
+        return loaders[0].device
+    resident = [
+        loader.device for loader in loaders if loader.is_resident and loader.device.type == "cuda"
+    ]
+    if not resident:
+        return torch.device("cpu")
+    return max(resident, key=lambda device: torch.cuda.mem_get_info(device)[0])
 
 
 @final
@@ -258,7 +265,7 @@ def feeding_of(
         # The one that is there serves one device, so that its memory is not needed twice.
         is_there = bool(free) and free[0].device == device
         loaders.append(free.pop() if is_there else _on_device(loader, device))
-    return LeasedFeeding(loaders, ranks)
+    return LeasedFeeding(loader, loaders, ranks)
 
 
 def _on_device(loader: DataLoader, device: torch.device) -> DataLoader:

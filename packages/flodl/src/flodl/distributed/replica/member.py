@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 import torch
+from torch import nn
 
 from flodl.core.errors import ConfigError, StepContractError
 from flodl.device.streams import GpuEvent
 from flodl.distributed.replica.gathering import Part, snapshot
+from flodl.distributed.replica.scattering import tensors_in
 from flodl.graph.base import GraphBase
-from flodl.graph.stepping.local import set_rate
+from flodl.graph.stepping.rates import GroupRates
 from flodl.nn.clip import clip_grad_norm
 
 if TYPE_CHECKING:
     from flodl.distributed.replica.scattering import Call
-    from flodl.graph.stepping.protocols import OptimizerFactory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +33,8 @@ class Reading:
     """Time of all the work up to the step, backward passes included."""
     sync_ms: float = 0.0
     """Time of the exchange before."""
+    order_crc: int = 0
+    """Tells apart the orders of samples that ranks read in; 0 where none is known."""
 
 
 @final
@@ -53,9 +56,11 @@ class Member:
         self._is_trained = is_trained
         self._parameters = list(graph.parameters())
         self._optimizer: torch.optim.Optimizer | None = None
-        self._rates: list[float] = []
+        self._rates: GroupRates | None = None
         self._rows = 0
         self._timed: list[tuple[GpuEvent, GpuEvent]] = []
+        self.owes_gradient = False
+        """Whether a call since the last step led to a parameter, so that a gradient is to come."""
 
     @property
     def has_optimizer(self) -> bool:
@@ -81,14 +86,25 @@ class Member:
             )
 
     @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters."""
+        return self._parameters
+
+    @property
     def has_gradient(self) -> bool:
         """Whether a parameter has a gradient."""
         return any(parameter.grad is not None for parameter in self._parameters)
 
-    def set_optimizer(self, factory: OptimizerFactory) -> None:
-        """Make the optimizer."""
-        self._optimizer = factory(list(self.graph.parameters()))
-        self._rates = [float(group["lr"]) for group in self._optimizer.param_groups]
+    def set_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take the optimizer."""
+        self._optimizer = optimizer
+        self._rates = GroupRates(optimizer)
+
+    @property
+    def rates(self) -> GroupRates:
+        """Learning rates of the optimizer."""
+        assert self._rates is not None, "there is an optimizer"
+        return self._rates
 
     def call(self, call: Call, rows: int) -> Part:
         """Run the graph, and return what it made and kept."""
@@ -107,6 +123,7 @@ class Member:
         if torch.is_grad_enabled():
             self._rows += rows
             self._timed.append((start, end))
+            self.owes_gradient |= any(one.requires_grad for one in tensors_in([output]))
         return snapshot(self.graphs, rows, output)
 
     def read(self) -> Reading:
@@ -119,6 +136,12 @@ class Member:
         self._rows = 0
         self._timed.clear()
         return reading
+
+    def drop_gradients(self) -> None:
+        """Clear all gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        self.owes_gradient = False
 
     def scale_gradients(self, factor: float) -> None:
         """Multiply all gradients."""
@@ -147,10 +170,8 @@ class Member:
     def step(self, rate: Callable[[float], float]) -> None:
         """Set learning rates, step the optimizer and clear all gradients."""
         assert self._optimizer is not None, "checked before gradients were exchanged"
-        for group, initial in zip(self._optimizer.param_groups, self._rates, strict=True):
-            set_rate(group, rate(initial))
+        self.rates.write(rate)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         # Also those of parameters that the optimizer was not given: they were averaged, too.
-        for parameter in self._parameters:
-            parameter.grad = None
+        self.drop_gradients()

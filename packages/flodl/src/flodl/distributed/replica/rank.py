@@ -8,6 +8,7 @@ from typing import Any, final
 
 import torch
 
+from flodl.distributed.collective.errors import PayloadMismatchError
 from flodl.distributed.replica.drivers import on_device
 from flodl.distributed.replica.gathering import Gatherer, Part
 from flodl.distributed.replica.member import Reading
@@ -27,8 +28,8 @@ class RankStepper(SpreadStepper):
         """Call the replica."""
         rows = rows_of(args, kwargs)
         (call,) = scatter(args, kwargs, [rows], self.devices)
-        assert call is not None or rows == 0, "only a part without rows is left out"
-        parts = self._run([[(call or (args, kwargs), rows)]])
+        assert call is not None, "the first part is always there"
+        parts = self._run([[(call, rows)]])
         return self._gathered(parts, [rows] * self.world_size, first_device(args, kwargs))
 
     def _drive(self, tasks: Sequence[Callable[[], Any] | None]) -> list[Any]:
@@ -53,14 +54,33 @@ class RankStepper(SpreadStepper):
 
     def _of_all(self, readings: Sequence[Reading], window_ms: float) -> list[Reading]:
         (own,) = readings
-        mine = replace(own, wall_ms=window_ms, sync_ms=self._sync_ms)
-        return [
+        mine = replace(own, wall_ms=window_ms, sync_ms=self._sync_ms, order_crc=self._order_crc)
+        table = [
             Reading(
                 rows=int(rows),
                 batches=int(batches),
                 forward_ms=forward_ms,
                 wall_ms=wall_ms,
                 sync_ms=sync_ms,
+                order_crc=int(order),
             )
-            for rows, batches, forward_ms, wall_ms, sync_ms in self._ddp.gather([astuple(mine)])
+            for rows, batches, forward_ms, wall_ms, sync_ms, order in self._ddp.gather(
+                [astuple(mine)]
+            )
         ]
+        _refuse_other_orders([reading.order_crc for reading in table])
+        return table
+
+
+def _refuse_other_orders(orders: Sequence[int]) -> None:
+    """Refuse ranks that read samples in orders of their own.
+
+    Raises:
+        PayloadMismatchError: They would train on some samples twice, and on others never.
+    """
+    others = [rank for rank, order in enumerate(orders) if order != orders[0]]
+    if others:
+        raise PayloadMismatchError(
+            f"ranks {others} read the epoch in another order of samples than rank 0",
+            hint="give all the same seed; a sampler of torch needs a generator with a seed",
+        )

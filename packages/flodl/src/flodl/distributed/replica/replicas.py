@@ -44,13 +44,11 @@ class ReplicaStepper(SpreadStepper):
         given = [
             [] if call is None else [(call, rows)] for call, rows in zip(calls, sizes, strict=True)
         ]
-        self._follow()
         with observed_once(self._members[0].graphs):
             return self._gathered(self._run(given), sizes, first_device(args, kwargs))
 
     def forward(self, batch: Any, fields: Any) -> Any:
         """See `SpreadStepper`."""
-        self._follow()
         with observed_once(self._members[0].graphs):
             return super().forward(batch, fields)
 
@@ -60,6 +58,7 @@ class ReplicaStepper(SpreadStepper):
         self._mirror.note()
 
     def _follow(self) -> None:
+        super()._follow()
         if self._mirror.carry_over():
             self._ddp.sync_params()
             self._mirror.note()
@@ -68,6 +67,7 @@ class ReplicaStepper(SpreadStepper):
         return self._drivers.run(tasks)
 
     def _gathered(self, parts: Sequence[Part], rows: Sequence[int], device: torch.device) -> Any:
+        self._mirror.note_call()
         self.shard_sizes = tuple(rows)
         gatherer = Gatherer(parts, device)
         gatherer.fill(self._members[0].graphs)

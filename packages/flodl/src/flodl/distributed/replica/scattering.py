@@ -18,7 +18,7 @@ def rows_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     Raises:
         GraphInputError: There is no tensor with rows.
     """
-    for value in _tensors([*args, *kwargs.values()]):
+    for value in tensors_in([*args, *kwargs.values()]):
         if value.dim() > 0:
             return value.shape[0]
     raise GraphInputError(
@@ -29,7 +29,7 @@ def rows_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
 def first_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
     """Return where a call's first tensor is."""
     return next(
-        (value.device for value in _tensors([*args, *kwargs.values()])), torch.device("cpu")
+        (value.device for value in tensors_in([*args, *kwargs.values()])), torch.device("cpu")
     )
 
 
@@ -41,13 +41,14 @@ def scatter(
 ) -> list[Call | None]:
     """Return the part of a call for each device, ``None`` for one without rows.
 
-    Tensors with as many rows as the first are cut; everything else goes to all devices.
+    A call that has no rows at all goes to the first device. Tensors with as many rows as the first
+    are cut; everything else goes to all devices.
     """
     rows, parts, start = sum(sizes), list[Call | None](), 0
     for size, device in zip(sizes, devices, strict=True):
         cut = _Cut(rows, start, start + size, device)
         start += size
-        if size == 0:
+        if size == 0 and (rows or parts):
             parts.append(None)
             continue
         parts.append((tuple(map(cut.of, args)), {name: cut.of(v) for name, v in kwargs.items()}))
@@ -72,13 +73,14 @@ class _Cut:
         return value
 
 
-def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+def tensors_in(values: Sequence[Any]) -> list[torch.Tensor]:
+    """Return the tensors of nested values, in their order."""
     found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
             found.append(value)
         elif isinstance(value, Mapping):
-            found += _tensors(list(value.values()))
+            found += tensors_in(list(value.values()))
         elif isinstance(value, list | tuple):
-            found += _tensors(value)
+            found += tensors_in(value)
     return found

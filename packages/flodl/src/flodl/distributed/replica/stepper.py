@@ -18,6 +18,7 @@ from flodl.distributed.replica.cadence import Cadence, settings_of
 from flodl.distributed.replica.config import DdpConfig
 from flodl.distributed.replica.epoch import Loop, ReplicaEpoch
 from flodl.distributed.replica.feeding import Feeding, feeding_of
+from flodl.distributed.replica.optimizers import load_together, made_for
 from flodl.graph.observe.traces import named_traces
 from flodl.graph.state import StateControl
 from flodl.graph.stepping.local import all_tags, no_data, no_gradient, no_optimizer
@@ -109,9 +110,18 @@ class SpreadStepper(Loop):
             self._config, self._cadence = config, cadence
 
     def set_optimizer(self, factory: OptimizerFactory) -> None:
-        """Make an optimizer for each replica."""
-        for member in self._members:
-            member.set_optimizer(factory)
+        """Make an optimizer for each replica; what one of them loads, all do.
+
+        Raises:
+            ConfigError: ``factory`` gives none, or one of other parameters.
+        """
+        optimizers = [
+            made_for(member.parameters, factory, f"replica {rank} on {member.device}")
+            for rank, member in zip(self._ranks, self._members, strict=True)
+        ]
+        load_together(optimizers)
+        for member, optimizer in zip(self._members, optimizers, strict=True):
+            member.set_optimizer(optimizer)
 
     def set_data_loader(self, loader: NamedLoader) -> None:
         """Take the loader whose batches are shared out."""
@@ -130,6 +140,10 @@ class SpreadStepper(Loop):
             self._cadence.begin(epoch.batches)
         self._epoch = weakref.ref(epoch)
         return epoch
+
+    @property
+    def _order_crc(self) -> int:
+        return 0 if self._feeding is None else self._feeding.order_crc
 
     @property
     def deals_whole(self) -> bool:
@@ -187,7 +201,7 @@ class SpreadStepper(Loop):
         Args:
             calls: For each replica that is driven from here, calls and their rows.
         """
-        self._members[0].check()
+        self._follow()
         if self._began is None and torch.is_grad_enabled():
             self._began = time.perf_counter()
         tasks = [
@@ -195,6 +209,10 @@ class SpreadStepper(Loop):
             for member, own in zip(self._members, calls, strict=True)
         ]
         return [part for parts in self._drive(tasks) if parts is not None for part in parts]
+
+    def _follow(self) -> None:
+        """See what was done to the graph since the last call."""
+        self._members[0].check()
 
     @abstractmethod
     def _drive(self, tasks: Sequence[Callable[[], Any] | None]) -> list[Any]:
@@ -239,6 +257,10 @@ class SpreadStepper(Loop):
         started = self._tell_start()
         self._exchange(weights if any(weights) else [1] * self.world_size)
         self._sync_ms = self._tell_end(started)
+        first, *others = self._members
+        first.rates.look()
+        for member in others:
+            member.rates.take(first.rates)
         self._drive([_stepping(member, rate) for member in self._members])
         self._learn(table)
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from flodl.core.errors import StepContractError
 from flodl.graph.base import GraphBase
+from flodl.graph.ir import CellStart
 from flodl.graph.state import StateControl
 from flodl.graph.stepping.local import LocalStepper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import torch
 
     from flodl.distributed.config import ElCheConfig
     from flodl.distributed.replica.config import DdpConfig
@@ -157,6 +158,62 @@ class Distribution(StateControl):
         for replica in self._followers():
             replica.detach_state()
 
+    def get_state(self) -> dict[str, torch.Tensor]:
+        """Return the stored state by name, with the rows of all devices.
+
+        On one device nothing is copied. What is not stored yet is left out.
+        """
+        own = super().get_state()
+        others = [replica.get_state() for replica in self._followers()]
+        if not others:
+            return own
+        with_rows = self._cells_with_rows()
+        return {
+            name: torch.cat(
+                [value, *(each[name].to(value.device) for each in others if name in each)]
+            )
+            if name in with_rows and value.dim()
+            else value
+            for name, value in own.items()
+        }
+
+    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Make ``state`` the stored state, shared out by rows; names left out start anew.
+
+        Raises:
+            GraphPathError: A name that is no state; nothing has changed then.
+        """
+        followers = self._followers()
+        if not followers:
+            super().set_state(state)
+            return
+        with_rows, parts = self._cells_with_rows(), list[dict[str, torch.Tensor]]()
+        for rank in range(1 + len(followers)):
+            parts.append({})
+            for name, value in state.items():
+                is_cut = name in with_rows and value.dim() > 0
+                part = value.tensor_split(1 + len(followers))[rank] if is_cut else value
+                if part.numel() or not is_cut:
+                    parts[rank][name] = part
+        super().set_state(parts[0])
+        for replica, own in zip(followers, parts[1:], strict=True):
+            device = next((one.device for one in replica.parameters()), torch.device("cpu"))
+            replica.set_state({name: value.to(device) for name, value in own.items()})
+
+    def _cells_with_rows(self) -> set[str]:
+        return {
+            f"{path}{cell.name}"
+            for path, graph in self._graphs().items()
+            for cell in graph.flodl_plan.cells
+            if cell.start in (CellStart.STREAM, CellStart.CALL) or cell.shape[:1] == (-1,)
+        }
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients, also those of all replicas."""
+        super().zero_grad(set_to_none)
+        for replica in self._followers():
+            replica.zero_grad(set_to_none)
+
     @contextlib.contextmanager
     def fresh_state(self) -> Iterator[None]:
         """Run the block without the current state and put it back afterwards.
@@ -169,8 +226,12 @@ class Distribution(StateControl):
         with contextlib.ExitStack() as stack:
             for replica in self._followers():
                 stack.enter_context(replica.fresh_state())
-            stack.enter_context(super().fresh_state())
-            yield
+            saved = super().get_state()
+            super().reset_state()
+            try:
+                yield
+            finally:
+                super().set_state(saved)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

@@ -13,6 +13,7 @@ from flodl.graph.observe.tags import value_of
 from flodl.graph.observe.traces import named_traces
 from flodl.graph.paths import children_of
 from flodl.graph.stepping.protocols import LossContext, NamedLoader, OptimizerFactory
+from flodl.graph.stepping.rates import GroupRates
 from flodl.nn.clip import clip_grad_norm
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class LocalStepper:
         self.shard_sizes: tuple[int, ...] = ()
         self._graph = graph
         self._optimizer: torch.optim.Optimizer | None = None
-        self._rates: list[float] = []
+        self._rates: GroupRates | None = None
         self._loader: NamedLoader | None = None
         self._max_grad_norm: float | None = None
 
@@ -51,7 +52,7 @@ class LocalStepper:
     def set_optimizer(self, factory: OptimizerFactory) -> None:
         """Make the optimizer."""
         self._optimizer = factory(list(self._graph.parameters()))
-        self._rates = [float(group["lr"]) for group in self._optimizer.param_groups]
+        self._rates = GroupRates(self._optimizer)
 
     def set_data_loader(self, loader: NamedLoader) -> None:
         """Take the loader."""
@@ -80,15 +81,15 @@ class LocalStepper:
 
     def step(self, rate: Callable[[float], float]) -> None:
         """Step the optimizer and clear all gradients."""
-        if self._optimizer is None:
+        if self._optimizer is None or self._rates is None:
             raise no_optimizer()
         groups = self._optimizer.param_groups
         if all(item.grad is None for group in groups for item in group["params"]):
             raise no_gradient()
         if self._max_grad_norm is not None:
             clip_grad_norm(self._graph, self._max_grad_norm)
-        for group, initial in zip(groups, self._rates, strict=True):
-            set_rate(group, rate(initial))
+        self._rates.look()
+        self._rates.write(rate)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
 
@@ -124,12 +125,3 @@ def all_tags(graph: GraphBase, prefix: str = "") -> dict[str, Any]:
     for label, child in children_of(graph).items():
         tags |= all_tags(child, f"{prefix}{label}.")
     return tags
-
-
-def set_rate(group: dict[str, Any], rate: float) -> None:
-    """Set the learning rate of a group of parameters."""
-    if isinstance(group["lr"], torch.Tensor):
-        # In place: a captured step reads this tensor.
-        group["lr"].fill_(rate)
-    else:
-        group["lr"] = rate

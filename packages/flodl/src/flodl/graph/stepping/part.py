@@ -34,6 +34,11 @@ class Stepping(Distribution):
 
     def set_optimizer(self, factory: OptimizerFactory) -> None:
         """Make the optimizer; ``factory`` gets the list of parameters."""
+        if not callable(factory):
+            raise StepContractError(
+                f"set_optimizer({type(factory).__name__}): it takes a function that makes one",
+                hint="set_optimizer(lambda params: torch.optim.SGD(params, lr=0.1))",
+            )
         self._training().stepper.set_optimizer(factory)
 
     def set_scheduler(self, scheduler: RateSchedule | None) -> None:
@@ -73,9 +78,14 @@ class Stepping(Distribution):
 
         Raises:
             GraphInputError: An input has no field.
-            ConfigError: There is no field ``primary``.
+            ConfigError: There is no field ``primary``, or the loader does not name its fields.
         """
-        names = loader.names
+        names = getattr(loader, "names", None)
+        if names is None:
+            raise ConfigError(
+                f"set_data_loader() of a {type(loader).__name__}: its batches have no names",
+                hint="give a flodl DataLoader of the data set: DataLoader(dataset, batch_size=...)",
+            )
         if primary not in names:
             raise ConfigError(
                 f"set_data_loader(…, {primary!r}): no such field; there are {', '.join(names)}"
