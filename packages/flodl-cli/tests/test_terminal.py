@@ -1,9 +1,19 @@
 import io
+import os
 
 import pytest
 
-from flodl_cli.errors import ConfigError, FdlError
-from flodl_cli.terminal import Paint, columns, describe, terminal_width, wants_color, wrap
+from flodl_cli.errors import ConfigError, FdlError, UsageError
+from flodl_cli.terminal import (
+    Paint,
+    Terminal,
+    columns,
+    describe,
+    hanging,
+    terminal_width,
+    wants_color,
+    wrap,
+)
 
 
 class FakeStream(io.StringIO):
@@ -68,3 +78,48 @@ def test_error_names_file_line_and_key(tmp_path, monkeypatch):
     elsewhere = ConfigError("wrong", file="/elsewhere/fdl.yml")
     assert describe(elsewhere) == "/elsewhere/fdl.yml: wrong"
     assert describe(FdlError("plain")) == "plain"
+
+
+def test_only_lines_that_do_not_fit_are_wrapped():
+    assert hanging("  a  b\n  aa  bb cc dd", 10, indent=2) == [
+        "  a  b",
+        "  aa  bb",
+        "    cc dd",
+    ]
+    assert hanging("path: /a/path/wider/than/all of it", 10, indent=2) == [
+        "path:",
+        "  /a/path/wider/than/all",
+        "  of it",
+    ]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_remarks_are_wrapped_for_people_and_whole_for_programs(monkeypatch, terminal):
+    stream = FakeStream(terminal=terminal)
+    monkeypatch.setattr("sys.stderr", stream)
+    words = " ".join(["word"] * 20)
+    error = UsageError(words, hint=words)
+    Terminal(color=False, environ={"COLUMNS": "60"}).error(error)
+    lines = stream.getvalue().splitlines()
+    if terminal:
+        assert max(len(line) for line in lines) <= 60
+        assert [line[:7] for line in lines] == ["error: ", "  word ", "hint: w", "  word "]
+        assert " ".join(" ".join(lines).split()) == f"error: {words} hint: {words}"
+    else:
+        assert lines == [f"error: {words}", f"hint: {words}"]
+
+
+def test_width_is_that_of_stderr_where_stdout_is_no_terminal(monkeypatch):
+    class Stream(FakeStream):
+        def fileno(self):
+            return int(self.isatty())
+
+    def size(descriptor):
+        if descriptor == 0:
+            raise OSError
+        return os.terminal_size((77, 24))
+
+    monkeypatch.setattr("sys.__stdout__", Stream(terminal=False))
+    monkeypatch.setattr("sys.__stderr__", Stream(terminal=True))
+    monkeypatch.setattr("os.get_terminal_size", size)
+    assert terminal_width({}) == 77

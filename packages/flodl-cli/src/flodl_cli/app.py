@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from flodl_cli.context.application import AppContext
-from flodl_cli.errors import FdlError
 from flodl_cli.names import BUILTIN_COMMANDS
+from flodl_cli.routing.builtins import dress, misuse, refuse_unknown
 
 
 class LazyGroup(TyperGroup):
@@ -51,17 +51,20 @@ def run_builtin(name: str, words: Sequence[str], context: AppContext) -> int:
     Raises:
         FdlError: The command failed, or its words make no sense.
     """
+    command = builtin(name)
+    dress(command, context.terminal)
+    refuse_unknown(command, name, words)
     try:
-        code = builtin(name).main(
-            list(words), prog_name=f"fdl {name}", standalone_mode=False, obj=context
+        code = command.main(
+            list(words),
+            prog_name=f"fdl {name}",
+            standalone_mode=False,
+            obj=context,
+            terminal_width=context.terminal.width,
+            color=True,  # the paint of the terminal has decided
         )
     except typer.Abort as error:  # what typer makes of Ctrl-C
         raise KeyboardInterrupt from error
     except typer.TyperException as error:
-        message = error.format_message()
-        raise FdlError(
-            message[:1].lower() + message[1:].rstrip("."),
-            hint=f"`fdl {name} --help` lists what it takes",
-            exit_code=error.exit_code,
-        ) from error
+        raise misuse(error, name) from error
     return code if isinstance(code, int) else 0

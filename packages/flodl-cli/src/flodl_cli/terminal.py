@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO
 
 from flodl_cli.errors import ConfigError, ConfigErrors, FdlError
@@ -91,15 +91,23 @@ class Terminal:
                 raise
             raise FdlError(f"standard output cannot be written: {error.strerror}") from error
 
+    def report(self, text: str, *, indent: int) -> None:
+        """Write lines to stdout; on a terminal what does not fit goes on below, ``indent`` in."""
+        if sys.stdout.isatty():  # paths and messages stay whole for programs
+            text = "\n".join(hanging(text, self.width, indent=indent))
+        self.print(text)
+
     def note(self, text: str) -> None:
         """Write one remark to stderr, unless quiet."""
         if not self._quiet:
-            self._talk(self._paint(sys.stderr).aside("note:"), text)
+            self._talk("note:", text, self._paint(sys.stderr).aside)
 
     def say(self, text: str) -> None:
         """Write one line about what is going on to stderr, unless quiet."""
         if not self._quiet:
             self._end_status()
+            if sys.stderr.isatty():
+                text = "\n".join(hanging(text, self.width, indent=2))
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
@@ -141,18 +149,21 @@ class Terminal:
             traceback.print_exception(error, file=sys.stderr)
         paint = self._paint(sys.stderr)
         for each in error.errors if isinstance(error, ConfigErrors) else (error,):
-            self._talk(paint.alarm("error:"), describe(each))
+            self._talk("error:", describe(each), paint.alarm)
             if each.hint is not None:
-                self._talk(paint.aside("hint:"), each.hint)
+                self._talk("hint:", each.hint, paint.aside)
 
     def _end_status(self) -> None:
         if self._open_status:
             sys.stderr.write("\n")
             self._open_status = False
 
-    def _talk(self, label: str, text: str) -> None:
+    def _talk(self, label: str, text: str, paint: Callable[[str], str]) -> None:
         self._end_status()
-        sys.stderr.write(f"{label} {text}\n")
+        if sys.stderr.isatty():  # a file or a program gets the lines of a remark as they are
+            lines = hanging(f"{label} {text}", self.width, indent=2)
+            text = "\n".join(lines)[len(label) + 1 :]
+        sys.stderr.write(f"{paint(label)} {text}\n")
         sys.stderr.flush()
 
     def _paint(self, stream: TextIO) -> Paint:
@@ -196,11 +207,16 @@ def terminal_width(environ: Mapping[str, str]) -> int:
     wanted = environ.get("COLUMNS", "")
     columns = int(wanted) if wanted.isdecimal() else 0
     if columns == 0:
-        try:
-            columns = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1).columns
-        except (OSError, ValueError):
-            columns = _WIDTH_WITHOUT_TERMINAL
+        columns = _columns_of(sys.__stdout__) or _columns_of(sys.__stderr__)
     return min(max(columns or _WIDTH_WITHOUT_TERMINAL, _NARROWEST), _WIDEST)
+
+
+def _columns_of(stream: TextIO | None) -> int:
+    """Columns of the terminal behind ``stream``; 0 when there is none."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns if stream is not None else 0
+    except (OSError, ValueError):
+        return 0
 
 
 def columns(rows: Sequence[tuple[str, str]], *, width: int, paint: Paint) -> list[str]:
@@ -231,6 +247,24 @@ def wrap(text: str, width: int) -> list[str]:
             else:
                 line = f"{line} {word}" if line else word
         lines.append(line)
+    return lines
+
+
+def hanging(text: str, width: int, *, indent: int = 0) -> list[str]:
+    """The lines of ``text``: what is wider than ``width`` goes on below, ``indent`` further in."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        rest, margin = line, len(line) - len(line.lstrip())
+        while len(rest) > width:
+            cut = rest.rfind(" ", margin, width + 1)
+            if cut < margin:  # a word wider than all: it has its own line
+                cut = rest.find(" ", width)
+            if cut < 0:
+                break
+            lines.append(rest[:cut].rstrip())
+            margin = len(line) - len(line.lstrip()) + indent
+            rest = " " * margin + rest[cut:].lstrip()
+        lines.append(rest)
     return lines
 
 

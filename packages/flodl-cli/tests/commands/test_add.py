@@ -88,6 +88,8 @@ def test_on_a_terminal_the_user_is_asked(trained, monkeypatch):
     answers = iter(["cancel", "neither", "install"])
     monkeypatch.setattr(Terminal, "ask", lambda self, question: next(answers))
     assert [trained.fdl("add", "hf").code for _ in range(3)] == [130, 2, 0]
+    (trained.root / "pyproject.toml").unlink()
+    assert "no pyproject.toml" in trained.fdl("add", "hf").err, "asked before it can be done"
 
 
 def test_misuse(trained):

@@ -38,6 +38,9 @@ def test_check_without_an_answer_is_an_error(home, fake_program):
     fake_program("pip", "echo no such thing")
     result = home.fdl("install", "--check")
     assert (result.code, "told no version of flodl-cli" in result.err) == (1, True)
+    assert result.out.startswith(f"Installed: {__version__}\nMode:      editable (")
+    fake_program("pip", "echo 'WARNING: how old I am' >&2; echo 'ERROR: no answer' >&2; exit 1")
+    assert "pip index failed: no answer\n" in home.fdl("install", "--check").err
 
 
 def test_misuse(home):

@@ -1,6 +1,8 @@
+import os
+
 import pytest
 
-from flodl_cli.config.discover import find_manifest, manifest_in
+from flodl_cli.config.discover import find_manifest, manifest_in, overlay_of
 from flodl_cli.errors import ConfigError
 
 
@@ -24,3 +26,19 @@ def test_two_manifests_in_one_directory_are_an_error(tmp_path):
 def test_directory_of_that_name_is_no_manifest(tmp_path):
     (tmp_path / "fdl.yml").mkdir()
     assert manifest_in(str(tmp_path)) is None
+
+
+def test_link_that_leads_nowhere_is_said(tmp_path):
+    (tmp_path / "fdl.yml").symlink_to("gone.yml")
+    (tmp_path / "fdl.ci.yml").symlink_to("fdl.ci.yml")
+    with pytest.raises(ConfigError, match="a link to none") as caught:
+        manifest_in(str(tmp_path))
+    assert caught.value.file == str(tmp_path / "fdl.yml")
+    with pytest.raises(ConfigError, match="a link to none"):
+        overlay_of(str(tmp_path / "fdl.yml"), "ci")
+
+
+def test_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "fdl.yml")
+    with pytest.raises(ConfigError, match="is no file"):
+        manifest_in(str(tmp_path))

@@ -69,14 +69,14 @@ def test_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
         ("a:\n  b: [1,\n", 3, "while parsing a flow node expected the node content"),
         ("a: *x\n", 1, "found undefined alias 'x'"),
         ("a: 1\n---\nb: 2\n", 2, "expected a single document in the stream"),
-        ("- a\n", None, "a manifest is a map of keys"),
-        ("text\n", None, "a manifest is a map of keys"),
-        ("1: x\n", None, "the key 1 is not text"),
+        ("- a\n", 1, "a manifest is a map of keys"),
+        ("text\n", 1, "a manifest is a map of keys"),
+        ("1: x\n", 1, "the key 1 is not text"),
         ("a: {null: x}\n", 1, "the key None is not text"),
         ("a: !tag x\n", 1, "the tag !tag has no meaning here"),
         ("a: !!binary aGVsbG8=\n", 1, "a value of type bytes has no use here"),
         (b"a: x\nb: \xff\n", 2, "not UTF-8 text: byte 0xff"),
-        (b"a: \x00\n", None, "not readable as YAML"),
+        (b"a: \x00\n", 1, "the character 0x00 has no place in YAML"),
     ],
 )
 def test_fault_has_a_line_and_a_reason(tmp_path, text, line, message):
@@ -114,3 +114,18 @@ def test_rare_characters_of_json_are_put_together(project):
     broken = project.write("a.json", '{"description": "\\ud83d"}')
     with pytest.raises(ConfigError, match="half of a character"):
         load(broken)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("# one\n- a\n", 2, "a manifest is a map of keys"),
+        ("a: x\n1: y\n", 2, "the key 1 is not text"),
+        ("a: {}\nb: {2: y}\n", 2, "the key 2 is not text"),
+        ("a: " + "{b: " * 3000 + "1" + "}" * 3000, None, "nested deeper"),
+    ],
+)
+def test_what_is_no_manifest_is_said_with_its_line(tmp_path, text, line, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        loaded(tmp_path, text)
+    assert (caught.value.line, caught.value.hint is not None) == (line, True)

@@ -97,3 +97,10 @@ def test_all_faults_are_reported_in_the_order_of_their_lines(tmp_path):
         )
     ]
     assert lines == [1, 2, 4, 4, 5]
+
+
+def test_number_that_is_not_finite_is_one_problem(tmp_path):
+    assert one(tmp_path, "options: {f: .inf}\n")[1:3] == (
+        "options.f",
+        "must be a finite number, not inf",
+    )

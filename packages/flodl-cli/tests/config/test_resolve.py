@@ -244,3 +244,28 @@ def test_files_and_absent_files_cover_every_directory(project):
         f"{root}/a/fdl.yml",
         f"{root}/a/fdl.json",
     }
+
+
+def test_fault_of_the_settings_is_said_where_it_stands_only(faults):
+    both = (
+        "entry: run\nddp: {policy: async, backend: nccl}\ncommands: {a: {training: {epochs: 1}}}\n"
+    )
+    assert [path for _, path, _ in faults(both)] == ["ddp"]
+    own = "entry: run\nddp: {policy: async}\ncommands: {a: {ddp: {backend: nccl}}}\n"
+    assert [path for _, path, _ in faults(own)] == ["commands.a.ddp"]
+
+
+def test_entry_that_is_no_command_line_is_said_with_its_line(faults):
+    assert faults("entry: 'run \"x'\ncommands:\n  a: {entry: ' '}\n") == [
+        (1, "entry", "'run \"x' cannot be split into words: No closing quotation"),
+        (3, "commands.a.entry", "names no program"),
+    ]
+
+
+def test_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(tree, project, monkeypatch):
+    (project.root / "shut").mkdir()
+    monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith("shut"))
+    command = tree("commands:\n  shut:\n").commands["shut"]
+    assert [(each.line, each.message) for each in command.problems] == [
+        (2, f"{project.root}/shut cannot be read")
+    ]

@@ -25,3 +25,15 @@ def test_package_beside_torch_comes_before_torch_itself(tmp_path):
     beside.parent.mkdir(parents=True)
     beside.write_bytes(b"NCCL version 2.30.7+cuda13.0\0")
     assert find_nccl(torch) == beside
+
+
+def test_package_beside_a_linked_wheel_is_found(tmp_path):
+    wheel = tmp_path / "site-packages"
+    (wheel / "torch" / "lib").mkdir(parents=True)
+    (wheel / "nvidia" / "nccl" / "lib").mkdir(parents=True)
+    beside = wheel / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    beside.write_bytes(b"NCCL version 2.30.7+cuda13.0\0")
+    linked = tmp_path / "libtorch" / "wheel" / "cu130"
+    linked.mkdir(parents=True)
+    (linked / "lib").symlink_to(wheel / "torch" / "lib")
+    assert find_nccl(linked) == beside

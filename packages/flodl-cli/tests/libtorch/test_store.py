@@ -50,6 +50,10 @@ def test_nothing_active_is_an_error_with_a_way_out(store, add_variant):
 
 def test_damaged_pointer_is_an_error(store, add_variant):
     add_variant("precompiled/cpu")
+    (store.root / ".active").write_bytes(b"\xff\n")
+    with pytest.raises(LibtorchError, match="is damaged: .*xff' is no variant") as failed:
+        store.active()
+    assert failed.value.hint == "fdl libtorch activate VARIANT writes it anew"
     (store.root / ".active").write_text("../../etc\n")
     with pytest.raises(LibtorchError, match="is damaged"):
         store.active()

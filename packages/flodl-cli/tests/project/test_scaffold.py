@@ -39,6 +39,10 @@ def test_manifest_of_every_form_passes_the_check(made, project, monkeypatch):
     assert project.fdl("config", "check").code == 0
     page = project.fdl("--help").out
     assert "gpu-run" in page if form is not Form.NATIVE else "gpu-run" not in page
+    assert "  shell " in page
+    first = (target / "fdl.yml.example").read_text().partition("\n")[0]
+    assert first == "# yaml-language-server: $schema=./fdl.schema.json"
+    assert (target / "fdl.schema.json").read_text() == project.fdl("config", "schema").out
 
 
 def test_compose_file_has_the_three_services(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from flodl_cli.app import app, builtin
 from flodl_cli.names import BUILTIN_COMMANDS, SUBCOMMANDS
 from flodl_cli.project.completion import completion_script
+from flodl_cli.routing.options import OPTION_VALUES, OPTIONS
 
 
 @pytest.fixture
@@ -69,10 +70,37 @@ def tried(project, monkeypatch, tmp_path):
         ("fdl libtorch act", ["activate"]),
         ("fdl libtorch download --rocm ", ["7.0", "7.1", "7.2"]),
         ("fdl completions f", ["fish"]),
+        ("fdl libtorch download --c", ["--cpu", "--cuda"]),
+        ("fdl libtorch env --shell f", ["fish"]),
+        ("fdl skill install --tool c", ["claude", "cursor"]),
+        ("fdl probe --d", ["--data-path", "--docker"]),
+        ("fdl add ", ["flodl-hf"]),
+        ("fdl torch use a", ["auto"]),
+        ("fdl torch use rocm", ["rocm7.1", "rocm7.2"]),
     ],
 )
 def test_words_that_may_stand_there(tried, text, found):
     assert tried(text) == found
+
+
+def test_options_of_built_in_commands_are_those_that_they_take():
+    found = {}
+
+    def look(command, words):
+        options = [each for each in command.params if each.param_type_name == "option"]
+        spelled = [name for each in options for name in (*each.opts, *each.secondary_opts)]
+        if spelled:
+            found[" ".join(words)] = tuple(name for name in spelled if name.startswith("--"))
+        for each in options:
+            if each.type_descriptor.is_choice and each.opts[0] in OPTION_VALUES:
+                choices = tuple(str(choice) for choice in each.type_descriptor.choices)
+                assert choices == OPTION_VALUES[each.opts[0]]
+        for name, each in getattr(command, "commands", {}).items():
+            look(each, (*words, name))
+
+    for name in BUILTIN_COMMANDS:
+        look(builtin(name), (name,))
+    assert found == OPTIONS
 
 
 def test_first_words_are_commands_and_overlays(tried):

@@ -40,11 +40,11 @@ def add_command(
     context = context_of(ctx.obj)
     if package not in _NAMES:
         raise UsageError(f"{package!r} cannot be added; what can: {_PACKAGE} (or hf)")
-    if not try_it and not install:
-        try_it, install = _asked(context)
     root = _project(Path(context.directory))
     version = flodl_version(root)
     playground.manifests(root)
+    if not try_it and not install:
+        try_it, install = _asked(context)
     if try_it:
         _make_playground(root, version, context)
     if install:

@@ -41,7 +41,7 @@ def show_command(
     ctx: typer.Context,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ENV]", help="Overlay; the active one by default."),
+        typer.Argument(metavar="ENV", help="Overlay; the active one by default."),
     ] = None,
     command: Annotated[
         bool, typer.Option("--command", help="The words name a command: show what it runs with.")

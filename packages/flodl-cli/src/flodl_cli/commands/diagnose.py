@@ -45,7 +45,7 @@ def diagnose_command(
     if as_json:
         context.terminal.print(json.dumps(found.as_data(), indent=2))
     else:
-        context.terminal.print(_report(found))
+        context.terminal.report(_report(found), indent=2)
     return 1 if strict and found.warnings else 0
 
 

@@ -59,12 +59,9 @@ def install_command(
 
 def _check(context: AppContext) -> int:
     here = this_installation()
+    # What is here is worth knowing also where the index does not answer.
+    context.terminal.print(f"Installed: {__version__}\nMode:      {here.mode} ({here.place})")
     latest = package_client().newest(CLI)
     state = "a newer one is out: fdl install" if is_newer(latest, __version__) else "up to date"
-    rows = [
-        ("Installed", __version__),
-        ("Mode", f"{here.mode} ({here.place})"),
-        ("Latest", f"{latest} ({state})"),
-    ]
-    context.terminal.print("\n".join(f"{name + ':':11}{value}" for name, value in rows))
+    context.terminal.print(f"Latest:    {latest} ({state})")
     return 0

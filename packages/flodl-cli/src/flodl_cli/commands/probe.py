@@ -31,6 +31,7 @@ app = typer.Typer(
 )
 _DATA = Path("/flodl/data")
 _PORT = 1337
+_LABEL = 9  # columns of a label
 
 
 @app.command()
@@ -65,7 +66,7 @@ def probe_command(
     if as_json:
         context.terminal.print(json.dumps(found.as_data(), indent=2))
     else:
-        context.terminal.print(_report(found))
+        context.terminal.report(_report(found), indent=_LABEL)
     return 1 if found.issues else 0
 
 
@@ -114,7 +115,7 @@ def _report(found: Readiness) -> str:
     if data is not None:
         state = data["filesystem"] or ("there" if data["exists"] else "not there")
         rows.append(("data", f"{data['path']} ({state})"))
-    lines = [f"{name + ':':9}{text}" for name, text in rows]
+    lines = [f"{name + ':':{_LABEL}}{text}" for name, text in rows]
     lines += [f"error:   {issue}" for issue in found.issues]
     lines += [f"warning: {warning}" for warning in found.warnings]
     return "\n".join([*lines, f"verdict: {found.verdict}"])

@@ -58,7 +58,7 @@ def list_command(
 @app.command("clear")
 def clear_command(
     ctx: typer.Context,
-    words: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None,
 ) -> int:
     """Forget what is kept, of one command or of all."""
     context = context_of(ctx.obj)
@@ -70,7 +70,7 @@ def clear_command(
 @app.command("refresh")
 def refresh_command(
     ctx: typer.Context,
-    words: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None,
 ) -> int:
     """Ask one program, or all of them, anew."""
     context = context_of(ctx.obj)

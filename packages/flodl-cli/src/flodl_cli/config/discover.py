@@ -1,10 +1,11 @@
 """Finds manifests: the one that rules a directory, the one inside it, and their overlays."""
-# ruff: noqa: PTH113, PTH118, PTH119, PTH120, PTH122, PTH208
+# ruff: noqa: PTH112, PTH113, PTH118, PTH119, PTH120, PTH122, PTH208
 # On the help path, where importing pathlib would take a fifth of the time.
 
 from __future__ import annotations
 
 import os.path
+from collections.abc import Iterable
 
 from flodl_cli.errors import ConfigError
 from flodl_cli.names import MANIFEST_FILES
@@ -32,7 +33,7 @@ def manifest_in(directory: str) -> str | None:
     """The manifest in ``directory`` itself; a template of one where there is no other.
 
     Raises:
-        ConfigError: There are two.
+        ConfigError: There are two, or it is no file.
     """
     found = _existing(directory, "") or _existing(directory, TEMPLATE_ENDINGS[0])
     found = found or _existing(directory, TEMPLATE_ENDINGS[1])
@@ -50,8 +51,22 @@ def is_template(manifest: str) -> bool:
 
 
 def _existing(directory: str, ending: str) -> list[str]:
-    paths = [os.path.join(directory, name + ending) for name in MANIFEST_FILES]
-    return [path for path in paths if os.path.isfile(path)]
+    return _files(os.path.join(directory, name + ending) for name in MANIFEST_FILES)
+
+
+def _files(paths: Iterable[str]) -> list[str]:
+    """Those of ``paths`` that are there; a folder of such a name is something else.
+
+    Raises:
+        ConfigError: One of them is a link that leads nowhere, or a device.
+    """
+    there = [path for path in paths if os.path.lexists(path) and not os.path.isdir(path)]
+    for path in there:
+        if not os.path.isfile(path):
+            raise ConfigError(
+                "is no file, or a link to none", file=path, hint="correct the link, or remove it"
+            )
+    return there
 
 
 def overlay_files(manifest: str, name: str) -> list[str]:
@@ -65,9 +80,9 @@ def overlay_of(manifest: str, name: str) -> str | None:
     """The overlay ``name`` beside ``manifest``, if there is one.
 
     Raises:
-        ConfigError: There are two.
+        ConfigError: There are two, or it is no file.
     """
-    found = [path for path in overlay_files(manifest, name) if os.path.isfile(path)]
+    found = _files(overlay_files(manifest, name))
     if len(found) > 1:
         names = [os.path.basename(path) for path in found]
         raise ConfigError(

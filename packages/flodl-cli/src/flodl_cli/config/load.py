@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq, TaggedScalar
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.reader import ReaderError
 
 from flodl_cli.config.tree import Place
 from flodl_cli.errors import ConfigError
@@ -64,22 +65,41 @@ def load(file: Path) -> Document:
     Raises:
         ConfigError: The file cannot be read, is no YAML, or is not a map of text keys.
     """
-    text = _read(file)
+    document = Document(file=file, data={})
+    try:
+        root = _parse(file, _read(file))
+        if root is not None:
+            document.data.update(_Plain(document).map(root, ()))
+    except RecursionError as error:
+        raise ConfigError(
+            "nested deeper than a manifest ever is", file=str(file), hint="take brackets away"
+        ) from error
+    return document
+
+
+def _parse(file: Path, text: str) -> CommentedMap | None:
     try:
         root = YAML(typ="rt", pure=True).load(text)
     except MarkedYAMLError as error:
         raise _syntax_error(file, error) from error
+    except ReaderError as error:
+        before = text[: error.position]
+        raise ConfigError(
+            f"the character {error.character:#04x} has no place in YAML",
+            file=str(file),
+            line=before.count("\n") + 1,
+            hint="take it out",
+        ) from error
     except YAMLError as error:
         raise ConfigError(f"not readable as YAML: {error}", file=str(file)) from error
-    document = Document(file=file, data={})
-    if root is None:
-        return document
-    if not isinstance(root, CommentedMap):
-        raise document.error(
-            (), "a manifest is a map of keys", hint="start with: description: ..., commands: ..."
-        )
-    document.data.update(_Plain(document).map(root, ()))
-    return document
+    if root is None or isinstance(root, CommentedMap):
+        return root
+    raise ConfigError(
+        "a manifest is a map of keys",
+        file=str(file),
+        line=root.lc.line + 1 if isinstance(root, CommentedSeq) else 1,
+        hint="start with: description: ..., commands: ...",
+    )
 
 
 def _read(file: Path) -> str:
@@ -124,6 +144,7 @@ class _Plain:
         plain: dict[str, Any] = {}
         for key, value in node.items():
             if not isinstance(key, str):
+                self._note(path, _line(node, key, path, self._document.lines))
                 raise self._document.error(
                     path, f"the key {key!r} is not text", hint="quote it, or name it otherwise"
                 )

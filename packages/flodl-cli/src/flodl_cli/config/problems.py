@@ -44,6 +44,7 @@ def problems(document: Document, error: ValidationError) -> list[ConfigError]:
 
 def _problems(document: Document, error: ValidationError) -> Iterator[ConfigError]:
     # A value that fits no member of a union is reported once per member: gather by place.
+    settled: set[KeyPath] = set()
     wrong_kind: dict[KeyPath, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
         path = _path(document.data, detail["loc"])
@@ -52,9 +53,12 @@ def _problems(document: Document, error: ValidationError) -> Iterator[ConfigErro
         elif detail["type"] == "extra_forbidden":
             yield _unknown_key(document, path)
         else:
+            settled.add(path)
             yield document.error(path, _sentence(detail))
     for path, details in wrong_kind.items():
-        if not any(other[: len(path)] == path for other in wrong_kind if other != path):
+        if path not in settled and not any(
+            other[: len(path)] == path for other in wrong_kind if other != path
+        ):
             yield _wrong_kind(document, path, details)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,6 +140,7 @@ class _LevelBuilder:
         self._plain_schema = self._schema()
         program = None
         if self._entry is not None:
+            self._check_entry(("entry",), self._entry)
             program = self._program(
                 _Use(entry=self._entry, blocks=self._blocks, env=self._env, cluster=self._cluster)
             )
@@ -165,6 +168,8 @@ class _LevelBuilder:
         env = {**self._env, **(spec.env or {})}
         if kind is Kind.PATH:
             return self._path_command(name, spec, cluster)
+        if spec.entry is not None:
+            self._check_entry((*path, "entry"), spec.entry)
         if kind is Kind.PRESET:
             use = _Use(
                 entry=spec.entry or self._entry or "",
@@ -192,6 +197,15 @@ class _LevelBuilder:
             env=env,
             missing=missing,
         )
+
+    def _check_entry(self, path: KeyPath, entry: str) -> None:
+        try:
+            words = shlex.split(entry)
+        except ValueError as error:
+            self._fault(path, f"{entry!r} cannot be split into words: {error}", "close its quotes")
+        else:
+            if not words:
+                self._fault(path, "names no program", "write the program and its arguments")
 
     def _path_command(self, name: str, spec: CommandSpec, cluster: Missing | None) -> PathCommand:
         above = _Above(
@@ -231,6 +245,10 @@ class _LevelBuilder:
         file = manifest_in(str(directory))
         if file is not None:
             return file
+        if directory.is_dir() and not os.access(directory, os.R_OK | os.X_OK):
+            raise self._document.error(
+                path, f"{directory} cannot be read", hint="check its permissions"
+            )
         given = [key for key in PRESET_KEYS if getattr(spec, key) is not None]
         if spec.path is None and given:
             raise self._document.error(
@@ -248,7 +266,7 @@ class _LevelBuilder:
     def _program(self, use: _Use) -> Program:
         blocks = merge(use.blocks, self._reader.settings_on_top)
         conflict = contradiction(blocks)
-        if conflict is not None:
+        if conflict is not None and not self._is_said(conflict, use):
             self._fault((*use.path, "ddp"), conflict, "set the other one to null")
         missing = [*self._missing, *([use.cluster] if use.cluster else [])]
         return Program(
@@ -265,6 +283,11 @@ class _LevelBuilder:
             settings=settings(blocks),
             missing=tuple(missing),
         )
+
+    def _is_said(self, conflict: str, use: _Use) -> bool:
+        """Whether a preset only repeats what is wrong with the settings it stands on."""
+        standing = merge(self._blocks, self._reader.settings_on_top)
+        return bool(use.path) and contradiction(standing) == conflict
 
     def _schema(self) -> dict[str, Any] | None:
         """The schema in the manifest, if it is one."""

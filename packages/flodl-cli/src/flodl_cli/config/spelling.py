@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*")
+# A point begins a number too, unless a slash follows: ./tool and ../data are text.
+_PLAIN = re.compile(r"(?:[A-Za-z_]|\.{0,2}/)[A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*")
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 

@@ -12,8 +12,10 @@ _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)\+cuda")
 def find_nccl(torch: Path) -> Path | None:
     """The file with the NCCL of the torch in the folder ``torch``.
 
-    Newer wheels have it in a package beside torch, older ones inside ``libtorch_cuda.so``.
+    Newer wheels have it in a package beside torch, older ones inside ``libtorch_cuda.so``. The
+    folder may lead to that of a wheel by links.
     """
+    torch = (torch / "lib").resolve().parent
     candidates = (
         torch.parent / "nvidia" / "nccl" / "lib" / "libnccl.so.2",
         torch / "lib" / "libnccl.so.2",

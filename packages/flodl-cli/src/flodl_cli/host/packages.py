@@ -15,6 +15,7 @@ from flodl_cli.errors import FdlError
 from flodl_cli.host.process import Answer, ask
 
 _NEWEST = re.compile(r"\S+ \(([^)]+)\)")  # first line of `pip index versions`
+_ERROR = "ERROR:"  # what pip puts before it
 _TORCH_WHEELS = "https://download.pytorch.org/whl"
 
 
@@ -105,9 +106,8 @@ class PackageClient:
     def _ask(self, *options: str, words: str | None = None, limit_s: float | None = None) -> Answer:
         answer = ask([*self._program, *options], words=words, limit_s=limit_s)
         if answer.code != 0:
-            reason = answer.err.strip() or answer.out.strip() or "it gave no reason"
             raise FdlError(
-                f"{' '.join(self._program)} {options[0]} failed: {reason}",
+                f"{' '.join(self._program)} {options[0]} failed: {reason_of(answer)}",
                 hint="what it says is about its index, its proxy or the network",
             )
         return answer
@@ -131,6 +131,13 @@ def package_client() -> PackageClient:
         "neither uv nor pip is on PATH, and one of them is needed to fetch packages",
         hint="install uv: https://docs.astral.sh/uv/getting-started/installation/",
     )
+
+
+def reason_of(answer: Answer) -> str:
+    """Why a client failed, in its own words: its errors, without warnings where it has both."""
+    lines = (answer.err.strip() or answer.out.strip()).splitlines()
+    errors = [line[len(_ERROR) :].strip() for line in lines if line.startswith(_ERROR)]
+    return "; ".join(errors) or "\n".join(lines) or "it gave no reason"
 
 
 def _pins_of_requirements(text: str) -> list[Pin]:

@@ -22,7 +22,7 @@ from flodl_cli.libtorch.store import BUILD_CACHE, Store, Variant
 from flodl_cli.libtorch.wheel import now
 
 _REPOSITORY = "https://github.com/pytorch/pytorch"
-_CUDA_IMAGES = {"12.8": "12.8.1", "13.0": "13.0.1"}
+CUDA_IMAGES = {"12.8": "12.8.1", "13.0": "13.0.1"}
 _FIRST_ARCH_OF_CUDA_13 = (7, 5)
 _TOOLS = {
     "nvcc": ("nvidia-cuda-toolkit", "cuda-toolkit", None),
@@ -40,8 +40,8 @@ _SETTINGS = {
     "BUILD_PYTHON": "OFF",
     "BUILD_TEST": "OFF",
 }
-_CONTAINER = f"flodl-libtorch-{os.getpid()}"
-CUDA_VERSIONS = tuple(_CUDA_IMAGES)
+CONTAINER = f"flodl-libtorch-{os.getpid()}"
+CUDA_VERSIONS = tuple(CUDA_IMAGES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +130,7 @@ def missing_tools() -> list[str]:
 def dockerfile(planned: BuildPlan) -> str:
     """The recipe of the container build; the clone is kept between attempts."""
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in planned.settings.items())
-    base = f"nvidia/cuda:{_CUDA_IMAGES[planned.cuda]}-cudnn-devel-ubuntu24.04"
+    base = f"nvidia/cuda:{CUDA_IMAGES[planned.cuda]}-cudnn-devel-ubuntu24.04"
     tag = f"v{planned.version}"
     return f"""\
 # syntax=docker/dockerfile:1
@@ -151,9 +151,9 @@ def docker_commands(planned: BuildPlan, context: Path, out: Path) -> list[list[s
     """The commands that make the image, and take its result out of a container of it."""
     return [
         ["docker", "build", "--tag", planned.image, str(context)],
-        ["docker", "create", "--name", _CONTAINER, planned.image],
-        ["docker", "cp", f"{_CONTAINER}:/out/.", str(out)],
-        ["docker", "rm", _CONTAINER],
+        ["docker", "create", "--name", CONTAINER, planned.image],
+        ["docker", "cp", f"{CONTAINER}:/out/.", str(out)],
+        ["docker", "rm", CONTAINER],
     ]
 
 
@@ -172,6 +172,11 @@ def native_commands(planned: BuildPlan, source: Path) -> list[list[str]]:
     commands.append([python, "-m", "pip", "install", "-r", str(source / "requirements.txt")])
     commands.append([python, str(source / "tools" / "build_libtorch.py")])
     return commands
+
+
+def context_folder(store: Store) -> Path:
+    """Where the recipe of the container build is written."""
+    return store.root / BUILD_CACHE / "docker"
 
 
 def source_folder(planned: BuildPlan, store: Store) -> Path:
@@ -209,13 +214,13 @@ def build(planned: BuildPlan, store: Store, environ: Mapping[str, str]) -> Varia
 
 
 def _in_docker(planned: BuildPlan, store: Store, staging: Path, environ: Mapping[str, str]) -> None:
-    context = store.root / BUILD_CACHE / "docker"
+    context = context_folder(store)
     context.mkdir(parents=True, exist_ok=True)
     (context / "Dockerfile").write_text(dockerfile(planned), encoding="utf-8")
     env = {**environ, "DOCKER_BUILDKIT": "1"}
     *work, clean_up = docker_commands(planned, context, staging)
     try:
-        _steps(work, context, env)
+        run_steps(work, context, env)
     finally:
         ask(clean_up)  # there is nothing to remove after a failed build, and that is fine
 
@@ -231,12 +236,17 @@ def _on_this_machine(
         )
     source = source_folder(planned, store)
     source.parent.mkdir(parents=True, exist_ok=True)
-    _steps(native_commands(planned, source), source.parent, {**environ, **planned.settings})
+    run_steps(native_commands(planned, source), source.parent, {**environ, **planned.settings})
     for part in ("lib", "include", "share"):
         shutil.copytree(source / "torch" / part, staging / part, symlinks=True)
 
 
-def _steps(commands: Sequence[Sequence[str]], folder: Path, env: Mapping[str, str]) -> None:
+def run_steps(commands: Sequence[Sequence[str]], folder: Path, env: Mapping[str, str]) -> None:
+    """Run commands one after the other, their output going to the terminal.
+
+    Raises:
+        BuildError: One of them failed.
+    """
     for command in commands:
         code = run_child(command, directory=os.fspath(folder), env=env)
         if code == 130:

@@ -94,7 +94,7 @@ class Store:
         """
         pointer = self._pointer(self._case)
         try:
-            text = pointer.read_text(encoding="utf-8").strip()
+            text = pointer.read_text(encoding="utf-8", errors="backslashreplace").strip()
         except FileNotFoundError:
             if not self._case:
                 return None
@@ -102,8 +102,8 @@ class Store:
                 f"FDL_LIBTORCH_CASE={self._case}: there is no {pointer}",
                 hint=f"fdl libtorch activate VARIANT --as {self._case}",
             ) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise LibtorchError(f"{pointer} cannot be read: {error}") from error
+        except OSError as error:
+            raise LibtorchError(f"{pointer} cannot be read: {error.strerror}") from error
         if _ID.fullmatch(text) is None:
             raise LibtorchError(
                 f"{pointer} is damaged: {text[:60]!r} is no variant",

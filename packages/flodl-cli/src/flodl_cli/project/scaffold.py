@@ -11,10 +11,14 @@ from importlib.resources import files
 from pathlib import Path
 
 from flodl_cli import __version__
+from flodl_cli.config.check import manifest_schema
 from flodl_cli.errors import FdlError, UsageError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _SLOT = re.compile(r"@@([A-Z]+)@@")
+SCHEMA_FILE = "fdl.schema.json"
+"""What editors check a manifest with; beside it, so that they need no network."""
+
 _DOCKERFILES = ("Dockerfile", "Dockerfile.cuda", "Dockerfile.rocm")
 
 
@@ -100,6 +104,7 @@ def _contents(scaffold: Scaffold) -> Iterator[tuple[str, str]]:
         (".env.example", "env.example"),
     ):
         yield path, _filled(template, slots)
+    yield SCHEMA_FILE, manifest_schema()
     if scaffold.form is Form.NATIVE:
         return
     folder = "baked" if scaffold.form is Form.DOCKER else "docker"
@@ -123,12 +128,16 @@ def _slots(scaffold: Scaffold) -> dict[str, str]:
         "NEXT": following,
         "HF": f'    "flodl-hf[full]>={major},<{following}",\n' if scaffold.with_hf else "",
         "DEV": "",
+        "SCHEMA": SCHEMA_FILE,
         "GPU": "",
+        "SHELLSAYS": f"Python with {scaffold.package} at hand",
+        "SHELL": f'uv run python -i -c "import {scaffold.package}"',
         "CACHE": "",
         "VOLUMES": "",
     }
     if scaffold.form is not Form.NATIVE:
         slots["DEV"] = "    docker: dev\n"
+        slots |= {"SHELLSAYS": "A shell in the container", "SHELL": "bash"}
         slots["GPU"] = _filled("gpu.yml", slots)
     if scaffold.form is Form.MOUNTED:
         slots["CACHE"] = ', "venv:/opt/venv", "uv-cache:/root/.cache/uv"'

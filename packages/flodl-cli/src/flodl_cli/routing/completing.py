@@ -18,6 +18,7 @@ from flodl_cli.context.flags import GLOBAL_FLAGS, scan
 from flodl_cli.errors import FdlError
 from flodl_cli.names import BUILTIN_COMMANDS, SHELLS, SUBCOMMANDS
 from flodl_cli.project.schema import known_schema
+from flodl_cli.routing.options import ARGUMENTS, OPTION_VALUES, OPTIONS
 from flodl_cli.routing.walk import descend
 from flodl_cli.terminal import Terminal
 
@@ -157,14 +158,23 @@ def _of_builtin(
     words: Sequence[str], current: str, directory: str, environ: Mapping[str, str]
 ) -> Iterator[Candidate]:
     name, *rest = words
+    options = OPTIONS.get(" ".join(words[:2]), OPTIONS.get(name, ()))
+    if words[-1] in OPTION_VALUES and words[-1] in options:
+        yield from map(Candidate, OPTION_VALUES[words[-1]])
+        return
+    if current.startswith("-"):
+        yield from map(Candidate, (*options, "--help"))
+        return
     if not rest:
-        yield from map(Candidate, SUBCOMMANDS.get(name, ()))
+        yield from map(Candidate, (*SUBCOMMANDS.get(name, ()), *ARGUMENTS.get(name, ())))
         return
     if name == "libtorch":
         if rest[-1] in _CATALOG_OPTIONS or rest[-1] == "--version":
             yield from map(Candidate, _published(rest[-1]))
         elif rest[0] in _TAKES_VARIANT and not current.startswith("-"):
             yield from map(Candidate, _variants(directory, environ))
+    elif words == ("torch", "use"):
+        yield from map(Candidate, ("auto", *_backends(directory)))
     elif (name, rest[0]) == ("config", "show"):
         manifest = find_manifest(directory)
         yield from map(Candidate, overlay_names(manifest) if manifest else ())
@@ -176,6 +186,18 @@ def _published(option: str) -> list[str]:
 
     catalog = load_catalog(this_platform())
     return catalog.versions if option == "--version" else catalog.backends(_CATALOG_OPTIONS[option])
+
+
+def _backends(directory: str) -> list[str]:
+    from pathlib import Path
+
+    from flodl_cli.host.platform import this_platform
+    from flodl_cli.libtorch.catalog import load_catalog
+    from flodl_cli.libtorch.versions import wanted_version
+
+    catalog = load_catalog(this_platform())
+    version = wanted_version(Path(directory), catalog).version
+    return [bucket.name for bucket in catalog.buckets(version)]
 
 
 def _variants(directory: str, environ: Mapping[str, str]) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from flodl_cli.errors import FdlError, UsageError
+from flodl_cli.host.packages import reason_of
 from flodl_cli.host.process import ask
 
 _PACKAGE = "flodl-cli"
@@ -133,9 +134,8 @@ def _launcher(command: list[str], environ: Mapping[str, str]) -> Done:
 def _run(argv: list[str]) -> None:
     answer = ask(argv)
     if answer.code != 0:
-        reason = answer.err.strip() or answer.out.strip() or "it gave no reason"
         raise FdlError(
-            f"{shlex.join(argv)} failed: {reason}",
+            f"{shlex.join(argv)} failed: {reason_of(answer)}",
             hint="what it says is about its index, its proxy or the network",
         )
 

@@ -42,7 +42,7 @@ def build_command(  # noqa: PLR0913 - one parameter for each flag of the command
     place = place_of(ctx, root, is_global=is_global)
     if docker and native:
         raise UsageError("--docker and --native exclude each other", hint="give one of them")
-    tokens = service.sorted_archs(archs) if archs is not None else _archs_here()
+    tokens = service.sorted_archs(archs) if archs is not None else archs_here()
     oldest = parse_arch(tokens[0]) or (0, 0)
     catalog = load_catalog(place.platform)
     planned = service.BuildPlan(
@@ -67,7 +67,12 @@ def build_command(  # noqa: PLR0913 - one parameter for each flag of the command
     return 0
 
 
-def _archs_here() -> tuple[str, ...]:
+def archs_here() -> tuple[str, ...]:
+    """The architectures of the GPUs of this machine.
+
+    Raises:
+        UsageError: There are none, or only AMD's.
+    """
     gpus = scan_gpus().gpus
     nvidia = [gpu.arch for gpu in gpus if gpu.vendor is Vendor.NVIDIA and gpu.arch is not None]
     if not nvidia and gpus:
@@ -99,7 +104,7 @@ def _commands(planned: service.BuildPlan, place: Place) -> str:
     import shlex
 
     if planned.docker:
-        context = place.store.root / "docker"
+        context = service.context_folder(place.store)
         commands = service.docker_commands(planned, context, place.store.root / planned.variant_id)
         head = [service.dockerfile(planned)]
     else:

@@ -132,7 +132,8 @@ def run_command(
     ctx: typer.Context,
     *,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[VARIANT] -- PROGRAM [ARGUMENTS]...")
+        list[str] | None,
+        typer.Argument(metavar="VARIANT", help="Variant; the active one by default."),
     ] = None,
     bypass: Annotated[
         bool, typer.Option("--bypass-version-check", help="Let tch-rs accept other versions.")
@@ -140,7 +141,7 @@ def run_command(
     root: RootOption = None,
     is_global: GlobalOption = False,
 ) -> int:
-    """Run one program on a variant."""
+    """Run one program on a variant. Use: fdl libtorch run [VARIANT] -- PROGRAM ARGUMENTS."""
     place = place_of(ctx, root, is_global=is_global)
     program = place.context.tail
     before = list(words or [])[: -len(program) or None] if program else list(words or [])

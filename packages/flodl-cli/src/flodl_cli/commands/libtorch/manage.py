@@ -67,12 +67,12 @@ def info_command(
     metadata = chosen.metadata
     rows = [
         ("Active" if chosen.id == _active_id(place) else "Variant", chosen.id),
-        ("Version", metadata.torch),
+        ("Version", metadata.torch or "unknown"),
         ("Vendor", metadata.vendor),
         ("CUDA", metadata.cuda or "none"),
         *([("ROCm", metadata.rocm)] if metadata.rocm else []),
         ("Archs", metadata.archs or "unknown"),
-        ("Source", metadata.source),
+        ("Source", metadata.source or "unknown"),
         ("Path", str(chosen.prefix)),
         ("ABI", f"C++11 {'on' if metadata.abi != '0' else 'off'}, C++{metadata.cxx or '17'}"),
     ]
@@ -97,7 +97,10 @@ def which_command(
 
 def activate_command(
     ctx: typer.Context,
-    variant: VariantArgument = None,
+    variant: Annotated[
+        str | None,
+        typer.Argument(metavar="VARIANT", help="Variant, out of `fdl libtorch list`."),
+    ] = None,
     case: Annotated[
         str, typer.Option("--as", help="Name of a case, chosen with FDL_LIBTORCH_CASE.")
     ] = "",
@@ -117,7 +120,7 @@ def activate_command(
 
 def remove_command(
     ctx: typer.Context,
-    variants: Annotated[list[str], typer.Argument(metavar="VARIANT...")],
+    variants: Annotated[list[str], typer.Argument(metavar="VARIANT")],
     root: RootOption = None,
     is_global: GlobalOption = False,
 ) -> int:

@@ -14,6 +14,8 @@ from flodl_cli.libtorch.home import Home, find_home
 from flodl_cli.libtorch.store import Store
 from flodl_sys import names as variables
 
+_INDENT = 5  # of what does not fit into the line of a report
+
 RootOption: TypeAlias = Annotated[
     Path | None, typer.Option("--root", help="Folder that holds libtorch/, instead of the project.")
 ]
@@ -41,7 +43,7 @@ class Place(NamedTuple):
 
     def show(self, text: str) -> None:
         """Print a report for people, led by the folder it is about."""
-        self.context.terminal.print(f"Context: {self.home}\n{text}")
+        self.context.terminal.report(f"Context: {self.home}\n{text}", indent=_INDENT)
 
     def print_json(self, data: Any) -> None:
         """Print data for programs."""
