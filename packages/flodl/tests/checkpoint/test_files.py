@@ -150,3 +150,10 @@ def test_damaged_gzip_data_is_named(tmp_path, damage):
         open_plain(path, name="x.gz", max_bytes=10_000),
     ):
         pass
+
+
+def test_a_missing_folder_is_told_by_the_name_that_was_asked_for(tmp_path):
+    path = tmp_path / "missing" / "model.fdl"
+    with pytest.raises(FileNotFoundError) as caught, write_atomically(path):
+        pass
+    assert caught.value.filename == str(path)

@@ -112,3 +112,12 @@ def test_another_process_with_other_hash_seed_agrees():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.strip()
     assert there == here
+
+
+def test_tying_parameters_is_no_structure_within_a_module_either():
+    tied = nn.LSTM(4, 4)
+    tied.weight_hh_l0 = tied.weight_ih_l0
+    hashes = {
+        FlowBuilder().through(cell, out=0).build().structural_hash for cell in (tied, nn.LSTM(4, 4))
+    }
+    assert len(hashes) == 1

@@ -147,3 +147,29 @@ def test_source_configuration_is_written_beside(tmp_path):
     graph.clear_source_config()
     graph.save_checkpoint(tmp_path / "other.fdl")
     assert not (tmp_path / "other.config.json").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tied_weights_come_back_tied(tmp_path, dtype):
+    embedding, head = nn.Embedding(10, 4), nn.Linear(4, 10, bias=False)
+    head.weight = embedding.weight
+    cell = nn.LSTM(4, 4, batch_first=True)
+    cell.weight_hh_l0 = cell.weight_ih_l0
+    shared = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    shared.append(shared[0])
+    flow = FlowBuilder(embedding).tag("words").through(cell, out=0).tag("cell").through(shared)
+    graph = flow.tag("shared").through(head).tag("head").build().to(dtype)
+    graph.save(tmp_path / "tied.fdl")
+    loaded = Graph.load(tmp_path / "tied.fdl")
+    words = torch.tensor([[1, 2, 3]])
+    assert torch.equal(loaded(words), graph(words))
+    parts = {name: loaded.get_submodule(name) for name in ("words", "cell", "shared", "head")}
+    assert parts["head"].weight is parts["words"].weight
+    assert parts["cell"].weight_hh_l0 is parts["cell"].weight_ih_l0
+    assert parts["shared"][2].weight is parts["shared"][0].weight
+    assert len(list(loaded.parameters())) == len(list(graph.parameters()))
+    for model in (graph, loaded):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        model(words).float().square().sum().backward()
+        optimizer.step()
+    assert torch.equal(loaded(words), graph(words))

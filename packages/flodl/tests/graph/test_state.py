@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from flodl.graph import FlowBuilder, GraphPathError, NodeError, StateShapeError
+from flodl.graph import FlowBuilder, FlowError, GraphPathError, NodeError, StateShapeError
 from flodl.nn import StateAdd
 
 X = torch.tensor([[1.0, -2.0]])
@@ -247,3 +247,10 @@ def test_version_grows_when_other_cells_are_filled():
     graph.set_state({"memory": 2 * X})
     graph.reset_state()
     assert graph.version == version
+
+
+@pytest.mark.parametrize("start", ["zeros", 3, (2, "a"), (2, -2), (True, 2), None])
+def test_start_of_a_state_is_a_shape_a_tensor_or_a_function(start):
+    flow = FlowBuilder(nn.Linear(2, 2)).through(StateAdd()).using("h").tag("h")
+    with pytest.raises(FlowError, match="a state begins with a shape, a tensor or a function"):
+        flow.state("h", start)

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from flodl.graph import FlowBuilder
+from flodl.graph import FlowBuilder, NodeError
+from flodl.nn import SoftmaxRouter
 
 
 class Failing(nn.Module):
@@ -106,3 +107,21 @@ def test_sum_has_a_note_too():
     assert notes(caught.value)[0].startswith(
         "in graph, node add_2: add\n  input from argument input"
     )
+
+
+def test_modules_with_children_are_named_in_one_line():
+    graph = FlowBuilder().gate(SoftmaxRouter(4, 2), [nn.Linear(4, 4), nn.Linear(4, 3)]).build()
+    with pytest.raises(NodeError) as caught:
+        graph(torch.randn(2, 4))
+    (note,) = caught.value.__notes__
+    assert note.startswith("in graph, node gate_1: SoftmaxRouter(…), Linear(in_features=4, ")
+
+
+@pytest.mark.parametrize(("value", "out"), [({"a": 1}, "b"), ((1, 2), 5)])
+def test_out_that_picks_nothing_says_what_it_is(value, out):
+    graph = FlowBuilder().through(lambda x: value, out=out).build()
+    with pytest.raises(LookupError) as caught:
+        graph(torch.randn(2))
+    where, hint = caught.value.__notes__
+    assert where.startswith("in graph, node lambda_1: ")
+    assert hint.strip().startswith(f"hint: out={out!r} picks from what the module returns")

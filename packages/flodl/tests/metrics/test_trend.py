@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from flodl.core.errors import ConfigError
 from flodl.metrics.trend import Trend, TrendGroup
 
 NAN, INF = math.nan, math.inf
@@ -98,3 +99,12 @@ def test_pictures_of_a_trend():
     assert Trend([1, 1]).sparkline() == "▁▁"
     assert repr(Trend([1, 2])) == "Trend(2 values, latest=2, ▁█)"
     assert "2 values" in Trend([1, 2])._repr_html_()
+
+
+def test_questions_that_mean_nothing_are_refused():
+    trend = Trend([3.0, 2.0, 1.0])
+    with pytest.raises(ConfigError, match=r"improving\(mode='maxx'\): it is 'min' or 'max'"):
+        trend.improving(mode="maxx")
+    for ask in (trend.slope, trend.improving, trend.stalled, trend.converged, trend.diverged):
+        with pytest.raises(ConfigError, match="window=-1: it is 0 for all values"):
+            ask(-1)

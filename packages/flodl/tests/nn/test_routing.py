@@ -33,3 +33,10 @@ def test_fixed_selector_is_never_negative():
     assert FixedSelector(2)(X) == 2
     with pytest.raises(ConfigError, match=r"FixedSelector\(-1\)"):
         FixedSelector(-1)
+
+
+@pytest.mark.parametrize("kind", [SoftmaxRouter, SigmoidRouter, ArgmaxSelector])
+@pytest.mark.parametrize(("sizes", "wrong"), [((0, 2), "dim=0"), ((3, 1.5), r"n=1\.5")])
+def test_sizes_that_cannot_be_are_refused(kind, sizes, wrong):
+    with pytest.raises(ConfigError, match=rf"{kind.__name__}\({wrong}\)"):
+        kind(*sizes)

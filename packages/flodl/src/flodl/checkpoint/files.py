@@ -69,7 +69,9 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename == str(temporary):
+            error.filename = os.fspath(path)  # the one that its reader knows
         if temporary.exists():
             temporary.unlink()
         raise

@@ -82,8 +82,8 @@ def describe(module: nn.Module) -> dict[str, Any]:
         return {"graph": module.structural_hash}
     declared = getattr(module, "flodl_attrs", None)
     tensors = {
-        **dict(module.named_parameters(recurse=False)),
-        **dict(module.named_buffers(recurse=False)),
+        **dict(module.named_parameters(recurse=False, remove_duplicate=False)),
+        **dict(module.named_buffers(recurse=False, remove_duplicate=False)),
     }
     return {
         "class": type(module).__name__,

@@ -86,4 +86,4 @@ def check_count(value: object, call: str, what: str) -> None:
         FlowError: It is none; ``what`` is what it counts.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise FlowError(f"{call}: the number of {what} must be 1 or more")
+        raise FlowError(f"{call}: the number of {what} must be a whole number, 1 or more")

@@ -227,6 +227,7 @@ class Saving(GraphBase):
         with torch.random.fork_rng(devices=[]):
             graph = graph_from(info.topology, cls, registry)
         _match_dtypes(graph, info.tensors)
+        _tie(graph, info.aliases)
         graph.load_checkpoint(path, strict=True)
         return graph if device is None else graph.to(device)
 
@@ -267,6 +268,20 @@ def _match_dtypes(graph: GraphBase, stored: Mapping[str, tuple[torch.dtype, Any]
             entry = stored.get(f"{prefix}{name}")
             if entry is not None and entry[0] != tensor.dtype:
                 tensor.data = tensor.data.to(entry[0])
+
+
+def _tie(graph: GraphBase, aliases: Mapping[str, str]) -> None:
+    """Make one tensor of those that were one when the file was written."""
+    owners = {
+        f"{path}.{name}" if path else name: (module, name)
+        for path, module in graph.named_modules(remove_duplicate=False)
+        for tensors in (module.named_parameters, module.named_buffers)
+        for name, _ in tensors(recurse=False, remove_duplicate=False)
+    }
+    for alias, stored in aliases.items():
+        if alias in owners and stored in owners:
+            module, name = owners[stored]
+            setattr(*owners[alias], getattr(module, name))
 
 
 def _text(topology: dict[str, Any]) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
-
-from flodl.graph.nodes.base import scratch
+from flodl.graph.nodes.base import described, scratch
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -36,6 +34,12 @@ def annotate(error: Exception, flow: Flow, plan: Plan, graph: nn.Module) -> None
     path = f"{node.id}.{inner}" if inner else node.id
     error.flodl_node = path  # type: ignore[attr-defined] # documented on the exception
     error.add_note(_note(node, flow, plan, graph, frame))
+    picked = node.attr("out") if node.op == "module" else None
+    if picked is not None and inner is None and isinstance(error, KeyError | IndexError):
+        error.add_note(
+            f"  hint: out={picked!r} picks from what the module returns: "
+            "an index of a tuple, a key of a dictionary"
+        )
 
 
 def _failing_frame(error: Exception, flow: Flow) -> tuple[FrameType, int] | None:
@@ -74,17 +78,11 @@ def _note(node: Node, flow: Flow, plan: Plan, graph: nn.Module, frame: FrameType
 def _module_text(node: Node, graph: nn.Module) -> str:
     if not node.slots:
         return node.op
-    texts = [repr(graph.get_submodule(slot.path)).split("\n")[0] for slot in node.slots]
-    text = ", ".join(texts)
+    text = ", ".join(_short_repr(graph.get_submodule(slot.path)) for slot in node.slots)
     return text if len(text) <= _LONGEST_REPR else text[:_LONGEST_REPR] + "…"
 
 
-def described(value: Any) -> str:
-    """Return type, shape, dtype and device of a value in one line."""
-    if isinstance(value, torch.Tensor):
-        return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')} on {value.device}"
-    if isinstance(value, tuple | list):
-        return f"{type(value).__name__} of {len(value)}: {', '.join(map(described, value[:4]))}"
-    if isinstance(value, dict):
-        return f"dict with {', '.join(map(repr, list(value)[:8]))}"
-    return "None" if value is None else type(value).__name__
+def _short_repr(module: nn.Module) -> str:
+    """The repr of a module, its children left out."""
+    first, *more = repr(module).split("\n")
+    return f"{first}…)" if more else first

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Literal, get_args
+
+from flodl.core.errors import ConfigError
 
 Mode = Literal["min", "max"]
 
@@ -66,6 +68,8 @@ class Trend:
 
     def improving(self, window: int = 0, mode: Mode = "min") -> bool:
         """Return whether the slope points the right way: down, or up with ``mode="max"``."""
+        if mode not in get_args(Mode):
+            raise ConfigError(f"improving(mode={mode!r}): it is 'min' or 'max'")
         if len(self._window(window)) < 2 or self.diverged(window):
             return False
         slope = self.slope(window)
@@ -91,6 +95,8 @@ class Trend:
         return not all(map(math.isfinite, self._window(window)))
 
     def _window(self, window: int) -> tuple[float, ...]:
+        if window < 0:
+            raise ConfigError(f"window={window}: it is 0 for all values, or how many of the last")
         return self._values[-window:] if window > 0 else self._values
 
     def _is_full(self, window: int) -> bool:

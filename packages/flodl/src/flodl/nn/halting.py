@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor, nn
 
+from flodl.core.errors import ConfigError
+
 
 class ThresholdHalt(nn.Module):
-    """Halts when the largest element of the state is above a threshold; it has no parameters."""
+    """Halts when the largest element of the state is above a threshold; it has no parameters.
+
+    Raises:
+        ConfigError: The threshold is no number.
+    """
 
     def __init__(self, threshold: float) -> None:
         super().__init__()
+        given: object = threshold
+        if not isinstance(given, int | float) or math.isnan(given):
+            raise ConfigError(f"ThresholdHalt({threshold!r}): expected a number")
         self.threshold = threshold
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,10 +45,16 @@ class LearnedHalt(nn.Module):
 
     Args:
         dim: Size of the state's last dimension.
+
+    Raises:
+        ConfigError: It is no whole number of at least 1.
     """
 
     def __init__(self, dim: int) -> None:
         super().__init__()
+        given: object = dim
+        if not isinstance(given, int) or given < 1:
+            raise ConfigError(f"LearnedHalt({dim!r}): expected a whole number of at least 1")
         self.proj = nn.Linear(dim, 1)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -22,11 +22,14 @@ class SoftmaxRouter(nn.Module):
     Args:
         dim: Size of the stream's last dimension.
         n: Number of experts.
+
+    Raises:
+        ConfigError: A size is no whole number of at least 1.
     """
 
     def __init__(self, dim: int, n: int) -> None:
         super().__init__()
-        self.proj = nn.Linear(dim, n)
+        self.proj = _linear("SoftmaxRouter", dim, n)
 
     def forward(self, x: Tensor, refs: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return weights of shape ``[..., n]`` for a stream of shape ``[..., dim]``."""
@@ -45,11 +48,14 @@ class SigmoidRouter(nn.Module):
     Args:
         dim: Size of the stream's last dimension.
         n: Number of experts.
+
+    Raises:
+        ConfigError: A size is no whole number of at least 1.
     """
 
     def __init__(self, dim: int, n: int) -> None:
         super().__init__()
-        self.proj = nn.Linear(dim, n)
+        self.proj = _linear("SigmoidRouter", dim, n)
 
     def forward(self, x: Tensor, refs: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return weights of shape ``[..., n]`` for a stream of shape ``[..., dim]``."""
@@ -98,11 +104,14 @@ class ArgmaxSelector(nn.Module):
     Args:
         dim: Size of the stream's last dimension.
         n: Number of branches.
+
+    Raises:
+        ConfigError: A size is no whole number of at least 1.
     """
 
     def __init__(self, dim: int, n: int) -> None:
         super().__init__()
-        self.proj = nn.Linear(dim, n)
+        self.proj = _linear("ArgmaxSelector", dim, n)
 
     def forward(self, x: Tensor, refs: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return the index as a tensor without dimensions."""
@@ -113,3 +122,11 @@ class ArgmaxSelector(nn.Module):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return {"dim": self.proj.in_features, "n": self.proj.out_features}
+
+
+def _linear(owner: str, dim: int, n: int) -> nn.Linear:
+    sizes: dict[str, object] = {"dim": dim, "n": n}
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise ConfigError(f"{owner}({name}={size!r}): expected a whole number of at least 1")
+    return nn.Linear(dim, n)

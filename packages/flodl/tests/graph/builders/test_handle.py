@@ -47,3 +47,17 @@ def test_copy_does_not_use_the_builder_up():
 def test_methods_keep_their_signatures_and_documentation():
     assert "key" in inspect.signature(FlowBuilder.through).parameters
     assert "residual" in FlowBuilder.also.__doc__
+
+
+def test_loop_and_map_that_are_not_finished_say_what_ends_them():
+    loop, rows = FlowBuilder().loop_body(nn.Identity()), FlowBuilder().map(nn.Identity())
+    with pytest.raises(FlowError, match=r"build: loop_body\(…\) is not finished") as caught:
+        loop.build()
+    assert caught.value.hint == (
+        "first call .for_n(n), .while_cond(cond, max_iter) or .until_cond(cond, max_iter)"
+    )
+    with pytest.raises(FlowError, match=r"through: map\(…\) is not finished") as caught:
+        rows.through(nn.Identity())
+    assert caught.value.hint == "first call .each(), .over(tag) or .slices(n)"
+    assert not hasattr(loop, "build"), "it is an AttributeError too"
+    assert loop.for_n(1).build() is not None, "asking did not use it up"

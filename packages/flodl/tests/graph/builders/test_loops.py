@@ -12,7 +12,7 @@ def body():
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, True, "3"])
 def test_number_of_iterations_is_one_or_more(n):
-    with pytest.raises(FlowError, match=r"the number of iterations must be 1 or more"):
+    with pytest.raises(FlowError, match=r"the number of iterations must be a whole number"):
         body().for_n(n)
     with pytest.raises(FlowError, match=r"while_cond\(.*1 or more"):
         body().while_cond(torch.neg, n)

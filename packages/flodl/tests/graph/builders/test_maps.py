@@ -6,7 +6,7 @@ from flodl.graph import FlowBuilder, FlowError
 
 @pytest.mark.parametrize("n", [0, -2, 1.0, True])
 def test_number_of_slices_is_one_or_more(n):
-    with pytest.raises(FlowError, match="number of slices must be 1 or more"):
+    with pytest.raises(FlowError, match="number of slices must be a whole number, 1 or more"):
         FlowBuilder().map(nn.Identity()).slices(n)
 
 

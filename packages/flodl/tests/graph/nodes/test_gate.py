@@ -76,3 +76,12 @@ def test_gradients_agree_with_finite_differences():
     graph = gated(SoftmaxRouter(4, 3)).double()
     x = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(graph, (x,))
+
+
+def test_router_or_expert_that_returns_no_tensor_is_said():
+    x = torch.randn(2, 4)
+    several = FlowBuilder().gate(SoftmaxRouter(4, 2), [nn.LSTM(4, 4), nn.LSTM(4, 4)]).build()
+    with pytest.raises(NodeError, match=r"gate: an expert returned tuple of 2: \[2, 4\] float32"):
+        several(x)
+    with pytest.raises(NodeError, match="gate: a router returned None; one tensor is needed"):
+        FlowBuilder().gate(lambda t: None, [nn.ReLU(), nn.ReLU()]).build()(x)

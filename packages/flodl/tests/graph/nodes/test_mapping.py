@@ -101,3 +101,11 @@ def test_kind_count_and_batching_are_part_of_the_hash():
         of(lambda b: b.slices(4)),
     }
     assert len(hashes) == 5
+
+
+@pytest.mark.parametrize("value", [(1, 2), None, {"a": 1}, [3]])
+def test_body_that_returns_no_tensor_is_said(value):
+    for flow in (FlowBuilder().map(lambda x: value).each(),
+                 FlowBuilder().map(lambda x: value).batched().slices(2)):  # fmt: skip
+        with pytest.raises(NodeError, match="map: the body returned .*; one tensor is needed"):
+            flow.build()(X)

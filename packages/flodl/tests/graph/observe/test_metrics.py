@@ -288,3 +288,14 @@ def test_what_cannot_be_observed_is_said():
         graph.observe("x", reduce="median")
     with pytest.raises(NodeError, match=r"observe\('x'\): an empty tensor"):
         graph(torch.ones(0), None)
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_weight_that_is_none_is_refused(weight):
+    graph = FlowBuilder(nn.Identity()).build()
+    with pytest.raises(NodeError, match=rf"weight={weight}\): a weight is a number, 0 or more"):
+        graph.record_scalar("loss", 1.0, weight=weight)
+    graph.record_scalar("loss", 1.0, weight=0.0)
+    graph.record_scalar("loss", 3.0, weight=2.0)
+    graph.flush()
+    assert graph.latest_metrics() == {"loss": 3.0}

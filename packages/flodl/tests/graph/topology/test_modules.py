@@ -144,3 +144,15 @@ def test_module_changed_after_construction_is_refused():
 def test_only_known_modules_are_made(description):
     with pytest.raises(TopologyError):
         build_module(description, {})
+
+
+def test_module_that_a_container_holds_twice_stays_one():
+    layer = nn.Linear(2, 2)
+    described = describe_module(nn.Sequential(layer, nn.ReLU(), layer), {}, lambda child: False)
+    assert described["children"][2] == ["2", {"same": "0"}]
+    made = build_module(described, {})
+    assert made[2] is made[0]
+    relu = {"type": "torch.nn.ReLU", "config": {}}
+    for pairs in ([["0", {"same": "0"}]], [["0", relu], ["0", relu]], [["0", {"same": 3}]]):
+        with pytest.raises(TopologyError):
+            build_module({"type": "torch.nn.Sequential", "children": pairs}, {})

@@ -87,7 +87,7 @@ def _check_auxiliary_inputs(draft: Draft) -> None:
             unbound = [name for name in graph.input_names[1:] if name not in bound]
             if unbound:
                 raise FlowError(
-                    f"build: {node_id} {slot} is a graph with inputs "
+                    f"build: {_place(node_id, slot)} is a graph with inputs "
                     f"{', '.join(map(repr, unbound))} that nothing is given to",
                     hint=f"bind them right after that step: .using({unbound[0]}='tag')"
                     if takes_refs
@@ -95,7 +95,11 @@ def _check_auxiliary_inputs(draft: Draft) -> None:
                 )
             if slot and graph.output_names:
                 raise FlowError(
-                    f"build: {node_id} {slot} is a graph that returns a dictionary of "
+                    f"build: {_place(node_id, slot)} is a graph that returns a dictionary of "
                     f"{', '.join(graph.output_names)}; a stream is one value",
                     hint="wrap it in a function that picks one",
                 )
+
+
+def _place(node_id: str, slot: str) -> str:
+    return f"{node_id} {slot}" if slot else node_id

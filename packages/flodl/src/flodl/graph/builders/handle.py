@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 from flodl.core.errors import FlowError
 
@@ -79,3 +79,21 @@ def _caller(method: str) -> CallSite:
     if frame is None:
         return CallSite(method, "<unknown>", 0)
     return CallSite(method, frame.f_code.co_filename, frame.f_lineno)
+
+
+class Unfinished(FlowError, AttributeError):
+    """A method was called that needs another one before it."""
+
+
+class Waiting(Handle):
+    """A handle of something that is not finished: what ends it is named when it is forgotten."""
+
+    _begun_by: ClassVar[str]
+    _ended_by: ClassVar[str]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # what copy, pickle and notebooks look for
+            raise AttributeError(name)
+        raise Unfinished(
+            f"{name}: {self._begun_by}(…) is not finished", hint=f"first call {self._ended_by}"
+        )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from flodl.core.errors import FlowError
 from flodl.graph.builders.draft import Draft, Target
-from flodl.graph.builders.handle import Handle, consuming
+from flodl.graph.builders.handle import Handle, Waiting, consuming
 from flodl.graph.builders.modules import as_module
 from flodl.graph.naming import check_count, one_of
 from flodl.graph.nodes.halt import Reduce
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Handle)
 """The builder that goes on afterwards."""
 
 
-class LoopBuilder(Handle, Generic[F]):
+class LoopBuilder(Waiting, Generic[F]):
     """A loop body that waits to be told when it ends; made by ``FlowBuilder.loop_body``.
 
     The output of an iteration is the input of the next. References bound with ``using`` after
@@ -38,6 +38,9 @@ class LoopBuilder(Handle, Generic[F]):
     - ``detach_every``: cut gradients after every that many iterations.
     - ``remat``: compute an iteration again in the backward pass instead of keeping its values.
     """
+
+    _begun_by = "loop_body"
+    _ended_by = ".for_n(n), .while_cond(cond, max_iter) or .until_cond(cond, max_iter)"
 
     def __init__(
         self, draft: Draft, body: nn.Module, key: str | None, resume: Callable[[Draft], F]

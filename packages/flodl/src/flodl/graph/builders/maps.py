@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from flodl.core.errors import FlowError
 from flodl.graph.builders.draft import Draft, Target
-from flodl.graph.builders.handle import Handle, consuming
+from flodl.graph.builders.handle import Handle, Waiting, consuming
 from flodl.graph.naming import check_count, check_name, suggestion
 from flodl.graph.nodes.mapping import MapKind
 
@@ -22,13 +22,16 @@ F = TypeVar("F", bound=Handle)
 """The builder that goes on afterwards."""
 
 
-class MapBuilder(Handle, Generic[F]):
+class MapBuilder(Waiting, Generic[F]):
     """A body that waits to be told what it goes over; made by ``FlowBuilder.map``.
 
     The body is called once for each row, which costs its kernels that many times: a body that
     treats rows alike anyway, as most layers do, should be ``.batched()``. It returns one row for
     each row it gets. References bound with ``using`` afterwards go to every call of the body.
     """
+
+    _begun_by = "map"
+    _ended_by = ".each(), .over(tag) or .slices(n)"
 
     def __init__(
         self,

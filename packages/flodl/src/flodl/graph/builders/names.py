@@ -97,6 +97,11 @@ class Names(Handle):
         check_name(name, "state")
         if name in draft.starts:
             raise FlowError(f"state({name!r}): it already has a start")
+        if not _is_start(init):
+            raise FlowError(
+                f"state({name!r}, {init!r}): a state begins with a shape, a tensor or a function",
+                hint="a shape may have -1 for the batch size: state('h', (-1, 16))",
+            )
         draft.starts[name] = tuple(init) if isinstance(init, Sequence) else init
         return self._then(draft)
 
@@ -142,3 +147,10 @@ class Names(Handle):
         draft = self._draft.copy()
         draft.label = check_name(name, f"label({name!r})")
         return self._then(draft)
+
+
+def _is_start(init: object) -> bool:
+    if isinstance(init, Sequence):
+        sizes = [size for size in init if isinstance(size, int) and not isinstance(size, bool)]
+        return len(sizes) == len(init) and all(size >= -1 for size in sizes)
+    return callable(init) or hasattr(init, "new_zeros")  # a tensor, without loading torch

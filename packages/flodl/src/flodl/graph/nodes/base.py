@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import torch
+
 from flodl.graph.ir import CallStyle
 from flodl.graph.nodes.schema import Schema
 
@@ -185,3 +187,14 @@ def literal(value: Attr) -> str:
 def joined(parts: Sequence[str], operator: str) -> str:
     """Return the parts with an operator between them."""
     return f" {operator} ".join(parts)
+
+
+def described(value: Any) -> str:
+    """Return type, shape, dtype and device of a value in one line."""
+    if isinstance(value, torch.Tensor):
+        return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')} on {value.device}"
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__} of {len(value)}: {', '.join(map(described, value[:4]))}"
+    if isinstance(value, dict):
+        return f"dict with {', '.join(map(repr, list(value)[:8]))}"
+    return "None" if value is None else type(value).__name__

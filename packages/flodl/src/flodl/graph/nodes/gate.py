@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from flodl.core.errors import NodeError
-from flodl.graph.nodes.base import Construct, Writer, call, numbered
+from flodl.graph.nodes.base import Construct, Writer, call, described, numbered
 from flodl.graph.nodes.schema import Schema, count
 
 if TYPE_CHECKING:
@@ -48,10 +48,11 @@ def mix(weights: Tensor, outputs: list[Tensor]) -> Tensor:
     Raises:
         NodeError: The shapes do not fit; the message lists all of them.
     """
-    axis = weights.dim() - 1
     try:
+        axis = weights.dim() - 1
         stacked = torch.stack(outputs, axis)
-    except (RuntimeError, IndexError) as error:  # torch compares the shapes, and faster
+    except (RuntimeError, IndexError, TypeError, AttributeError) as error:
+        # torch compares the shapes, and faster; it takes nothing but tensors either
         raise _misfit(weights, outputs) from error
     shape, lead = stacked.shape, weights.shape
     if axis < 0 or shape[: axis + 1] != lead:
@@ -62,7 +63,13 @@ def mix(weights: Tensor, outputs: list[Tensor]) -> Tensor:
     return (weights.reshape(*lead, *([1] * (len(shape) - axis - 1))) * stacked).sum(axis)
 
 
-def _misfit(weights: Tensor, outputs: list[Tensor]) -> NodeError:
+def _misfit(weights: Any, outputs: list[Any]) -> NodeError:
+    for name, value in (("a router", weights), *(("an expert", output) for output in outputs)):
+        if not isinstance(value, torch.Tensor):
+            return NodeError(
+                f"gate: {name} returned {described(value)}; one tensor is needed",
+                hint="wrap it in a function that picks one value",
+            )
     return NodeError(
         f"gate: weights of shape {list(weights.shape)} for {len(outputs)} experts with outputs "
         f"of shapes {', '.join(str(list(output.shape)) for output in outputs)}",

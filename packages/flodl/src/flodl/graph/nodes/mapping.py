@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from flodl.core.errors import NodeError
-from flodl.graph.nodes.base import Construct, Writer, call, scratch
+from flodl.graph.nodes.base import Construct, Writer, call, described, scratch
 from flodl.graph.nodes.schema import Schema, among, count, flag, optional
 
 if TYPE_CHECKING:
@@ -70,10 +70,11 @@ def split_rows(x: Tensor) -> tuple[Tensor, ...]:
     return torch.split(x, 1) if x.shape[0] else (x,)
 
 
-def join_rows(parts: list[Tensor], source: Tensor) -> Tensor:
+def join_rows(parts: list[Any], source: Tensor) -> Tensor:
     """Return the parts as one tensor, as many rows as the source has."""
     expected = 1 if source.shape[0] else 0
     for number, part in enumerate(parts):
+        _refuse_several(part)
         if part.dim() == 0 or part.shape[0] != expected:
             raise NodeError(
                 f"map: for row {number}, of shape {[expected, *source.shape[1:]]}, the body "
@@ -83,14 +84,24 @@ def join_rows(parts: list[Tensor], source: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def whole_map(result: Tensor, source: Tensor) -> Tensor:
+def whole_map(result: Any, source: Tensor) -> Tensor:
     """Return what a batched body made, after checking that it kept the rows."""
+    _refuse_several(result)
     if result.dim() == 0 or result.shape[0] != source.shape[0]:
         raise NodeError(
             f"map: for {source.shape[0]} rows the batched body returned shape {list(result.shape)}",
             hint="the body keeps the first dimension: one row out for each row in",
         )
-    return result
+    kept: Tensor = result
+    return kept
+
+
+def _refuse_several(value: object) -> None:
+    if value is None or isinstance(value, tuple | list | dict):
+        raise NodeError(
+            f"map: the body returned {described(value)}; one tensor is needed",
+            hint="wrap it in a function that picks one value",
+        )
 
 
 def cut(x: Tensor, n: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,9 +99,13 @@ class Metrics(GraphBase):
 
         Raises:
             GraphPathError: The name belongs to a child: use ``record_at``.
-            NodeError: More than one element.
+            NodeError: More than one element, or a weight that is none.
         """
         self._check_own(name)
+        if not 0 <= weight < math.inf:
+            raise NodeError(
+                f"record_scalar({name!r}, weight={weight}): a weight is a number, 0 or more"
+            )
         self.flodl_history.add(name, _one_element(value, f"record_scalar({name!r})"), weight)
 
     def record(self, name: str, values: float | torch.Tensor | Iterable[float]) -> None:

@@ -121,11 +121,7 @@ def describe_module(
     if name is None:
         raise TopologyError(type(module).__name__)
     if name in _CONTAINERS:
-        children = {
-            key: describe_module(child, registry, skip)
-            for key, child in module.named_children()
-            if not skip(child)
-        }
+        children = _children_of(module, registry, skip)
         return {"type": name, "children": list(map(list, children.items()))}
     config = _config_of(module)
     if name in _TORCH:
@@ -146,7 +142,12 @@ def build_module(description: Any, registry: Registry) -> nn.Module:
                 raise TopologyError(f"{name!r} is no function")
             return Lambda(function)
         case {"type": str(name), "children": list(pairs)} if name in _CONTAINERS:
-            children = [_build_child(pair, registry) for pair in pairs]
+            children: dict[str, nn.Module] = {}
+            for pair in pairs:
+                key, child = _build_child(pair, registry, children)
+                if key in children:
+                    raise TopologyError(f"{name}: {key!r} stands in it twice")
+                children[key] = child
             return _container(name, children)
         case {"type": str(name), "config": dict(config)} if name not in _CONTAINERS:
             return _construct(name, _lookup(name, registry), config)
@@ -257,16 +258,34 @@ def _tuples(value: Any) -> Any:
     return {k: _tuples(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-def _build_child(pair: Any, registry: Registry) -> tuple[str, nn.Module]:
+def _children_of(
+    module: nn.Module, registry: Registry, skip: Callable[[nn.Module], bool]
+) -> dict[str, dict[str, Any]]:
+    """Describe what a container holds; a module that it holds twice is named by its first key."""
+    first: dict[int, str] = {}
+    result: dict[str, dict[str, Any]] = {}
+    for key, child in module.named_modules(remove_duplicate=False):
+        if not key or "." in key or skip(child):
+            continue
+        known = first.setdefault(id(child), key)
+        result[key] = describe_module(child, registry, skip) if known == key else {"same": known}
+    return result
+
+
+def _build_child(
+    pair: Any, registry: Registry, made: Mapping[str, nn.Module]
+) -> tuple[str, nn.Module]:
     match pair:
+        case [str(name), {"same": str(first)}] if first in made:
+            return name, made[first]
         case [str(name), description]:
             return name, build_module(description, registry)
     raise TopologyError(f"{str(pair)[:80]} is no pair of name and module")
 
 
-def _container(name: str, children: list[tuple[str, nn.Module]]) -> nn.Module:
+def _container(name: str, children: Mapping[str, nn.Module]) -> nn.Module:
     container = _CONTAINERS[name]()
-    for key, child in children:
+    for key, child in children.items():
         if not key or "." in key or hasattr(container, key):
             raise TopologyError(f"{name}: {key!r} is no name of a child")
         container.add_module(key, child)

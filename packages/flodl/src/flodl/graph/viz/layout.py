@@ -29,6 +29,10 @@ def lay_out(scene: Scene, extra: int = 0) -> Layout:
     return layout
 
 
+_LABEL, _MOST_LABELS = 14.0, 3
+"""Room for one more label between two layers, and for how many there is room."""
+
+
 class _Group:
     """The layout of what lies directly in a group, its own groups being boxes."""
 
@@ -124,15 +128,16 @@ class _Group:
         left = min((columns[name] - widths[name] / 2 for name in columns), default=0.0)
         columns = {name: x - left for name, x in columns.items()}
         y, rows = 0.0, []
-        for layer in layered.layers:
+        gaps = self._gaps(layered)
+        for layer, gap in zip(layered.layers, gaps, strict=True):
             height = max((sizes.get(name, (0.0, 0.0))[1] for name in layer), default=0.0)
             rows.append((y, y + height))
-            y += height + GAP_Y
+            y += height + gap
         width = max((columns[name] + widths[name] / 2 for name in columns), default=0.0)
         if self._name and self._fan_room(self._name):
             # What spreads from the middle of the frame comes together there.
             columns |= {layer[0]: width / 2 for layer in layered.layers if len(layer) == 1}
-        result = Layout(width, max(y - GAP_Y, 0.0))
+        result = Layout(width, max(y - (gaps[-1] if gaps else 0.0), 0.0))
         led_to = {link.target for link in self._links}
         for name, size in sizes.items():
             top, bottom = rows[layered.layer_of[name]]
@@ -143,6 +148,13 @@ class _Group:
             _insert(result, name, part, tops[name])
         self._route(result, layered, columns, rows)
         return result
+
+    def _gaps(self, layered: Layered) -> list[float]:
+        """Return the room below each layer: more where several arrows with labels arrive."""
+        labels = [0] * len(layered.layers)
+        for link, chain in zip(self._links, layered.chains, strict=True):
+            labels[layered.layer_of[chain[-2]]] += bool(link.label)
+        return [GAP_Y + _LABEL * min(max(count - 1, 0), _MOST_LABELS) for count in labels]
 
     def _route(
         self,
