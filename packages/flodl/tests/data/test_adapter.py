@@ -123,6 +123,17 @@ def test_a_bulk_read_of_the_wrong_length_is_refused() -> None:
         DataSetAdapter(Short(1, 2)).get_batch([0, 1])
 
 
+def test_a_sample_that_raises_stop_iteration_does_not_look_like_the_end() -> None:
+    class Ends(Samples):
+        def get(self, index: int) -> Any:
+            if index == 1:
+                raise StopIteration
+            return super().get(index)
+
+    with pytest.raises(SampleError, match="reading sample 1 raised StopIteration"):
+        DataSetAdapter(Ends(1, 2, 3)).get_batch([0, 1, 2])
+
+
 def test_indices_outside_are_refused() -> None:
     with pytest.raises(IndexError, match="index 2 is outside"):
         DataSetAdapter(Samples(1, 2)).get_batch([2])

@@ -213,3 +213,16 @@ def test_a_source_that_shards_itself_is_told_its_rank_or_left_alone() -> None:
     own = stream(6, sharded=True)
     own.partition(1, 2)
     assert seen(own) == list(range(6))
+
+
+def test_a_factory_that_gives_nothing_to_iterate_over_is_named() -> None:
+    with pytest.raises(TypeError, match="the factory gave a NoneType: expected an iterable"):
+        list(DataLoader.from_iterable(lambda: None, 2))  # type: ignore[arg-type, return-value]
+
+
+def test_a_device_and_names_are_given_by_place_too() -> None:
+    loader = DataLoader.wrap(torch_loader(), "cpu", ["a", "b"])
+    assert next(iter(loader)).names == ("a", "b")
+    made = DataLoader.from_epoch_fn(lambda epoch: {"x": torch.arange(4) + epoch}, 2, "cpu")
+    with made:
+        assert made.device == torch.device("cpu")

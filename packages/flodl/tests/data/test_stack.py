@@ -46,7 +46,7 @@ def test_collate_may_pad() -> None:
 
 def test_a_wrapped_loader_without_tensors_is_named() -> None:
     loader = DataLoader.wrap([["text"], ["more"]])
-    with pytest.raises(DataWorkerError, match="a batch holds something that is no tensor"):
+    with pytest.raises(DataWorkerError, match="a batch holds a str, which is no tensor"):
         list(loader)
 
 
@@ -74,5 +74,5 @@ def test_batches_of_others_are_taken_in_any_form() -> None:
         assert (renamed.names, renamed.epoch, renamed.index) == (("new",), 4, 5)
     with pytest.raises(SampleError, match="a batch without tensors"):
         as_batch([], None, epoch=0, index=0)
-    with pytest.raises(SampleError, match="holds something that is no tensor"):
+    with pytest.raises(SampleError, match="holds a str, which is no tensor"):
         as_batch(["text"], None, epoch=0, index=0)

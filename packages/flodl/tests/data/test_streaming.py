@@ -132,3 +132,18 @@ def test_a_first_sample_without_tensors_is_refused() -> None:
 
     with pytest.raises(SampleError, match="gave no tensors for sample 0"):
         FetchSource(Nothing(3))
+
+
+@pytest.mark.parametrize("given", [None, ["text"]])
+def test_what_is_no_tensor_is_named_with_what_gave_it(given: Any) -> None:
+    class Odd:
+        def __len__(self) -> int:
+            return 4
+
+        def get_batch(self, indices: torch.Tensor) -> Any:
+            return given
+
+    with pytest.raises(SampleError, match=r"get_batch gave a (NoneType|str), which is no tensor"):
+        DataLoader(Odd(), batch_size=2)
+    with pytest.raises(SampleError, match=r"collate gave a (NoneType|str), which is no tensor"):
+        DataLoader([torch.zeros(1)] * 4, batch_size=2, collate=lambda samples: given)

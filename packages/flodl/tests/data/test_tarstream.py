@@ -152,6 +152,39 @@ def test_a_damaged_archive_is_an_error_or_left_out_and_counted(
     assert "the rest is left out (1 so far)" in caplog.text
 
 
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tar.bz2", "tar.xz"])
+def test_no_cut_and_no_changed_header_loses_samples_silently(tmp_path: Path, suffix: str) -> None:
+    mode = "w" if suffix == "tar" else f"w:{suffix[4:]}"
+    path = tmp_path / f"a.{suffix}"
+    write(path, [1, 2, 3], mode)
+    sound = path.read_bytes()
+    marked = 3 * 2 * 1024 + 512 if suffix == "tar" else len(sound)  # then there is padding alone
+    step = 128 if suffix == "tar" else 5
+    damaged = [sound[:cut] for cut in range(0, marked, step)]
+    if suffix != "tar.xz":  # it has padding of its own
+        places = range(0, marked, 1024 if suffix == "tar" else 7)
+        damaged += [sound[:at] + bytes([sound[at] ^ 0x55]) + sound[at + 1 :] for at in places]
+    for content in damaged:
+        path.write_bytes(content)
+        found: list[int] = []
+        try:
+            found += labels(DataLoader.from_iterable(TarStream([path], DECODERS), 1))
+        except DataWorkerError as error:
+            assert f"a.{suffix}" in str(error)
+        else:  # the damage was to a name or a date in the header of the compressed file
+            assert suffix != "tar"
+            assert found == [1, 2, 3]
+
+
+def test_an_end_mark_in_the_middle_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    write(path, [1, 2, 3])
+    sound = path.read_bytes()
+    path.write_bytes(sound[:2048] + bytes(1024) + sound[3072:])
+    with pytest.raises(DataWorkerError, match="data after the end mark"):
+        list(DataLoader.from_iterable(TarStream([path], DECODERS), 1))
+
+
 @pytest.mark.parametrize(
     ("patterns", "options"),
     [([], {}), ("a.tar", {}), (["a.tar"], {"decoders": {}}), (["a.tar"], {"on_error": "ignore"})],

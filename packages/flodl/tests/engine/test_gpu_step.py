@@ -1,3 +1,4 @@
+import io
 import subprocess
 import sys
 
@@ -584,11 +585,10 @@ def test_state_that_hides_from_inspection_fails_the_second_replay_of_the_check(r
         def __init__(self):
             super().__init__()
             self.layer = nn.Linear(8, 4)
-            factors = iter([1.0 + 0.01 * n for n in range(1000)])
-            self.next_factor = lambda: next(factors) if not hasattr(self, "fixed") else self.fixed
+            self.numbers = io.BytesIO(bytes(n % 200 + 1 for n in range(1000)))
 
         def forward(self, x):
-            return self.layer(x) * self.next_factor()
+            return self.layer(x) * (1 + 0.01 * self.numbers.read(1)[0])
 
     recipe, batches = with_model(Hidden)
     captured = ran(recipe, batches, 8)

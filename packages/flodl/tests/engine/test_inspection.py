@@ -1,10 +1,13 @@
+import datetime
 import random
+import threading
+import time
 
 import pytest
 import torch
 from torch import nn
 
-from flodl.engine.inspection import StepInspector, python_random_watched
+from flodl.engine.inspection import StepInspector, python_calls_watched
 
 
 def codes(function, device="cpu", **keywords):
@@ -73,7 +76,33 @@ def test_findings_of_the_update_are_marked_as_such():
 
 def test_pythons_random_numbers_are_found():
     reasons = []
-    with python_random_watched(reasons):
+    with python_calls_watched(reasons):
         random.random()
     assert [str(reason.code) for reason in reasons] == ["baked_scalar"]
     assert "test_inspection.py:" in reasons[0].location
+
+
+def test_clocks_read_by_the_step_are_found_and_those_of_libraries_are_not():
+    reasons = []
+    with python_calls_watched(reasons):
+        threading.Event().wait(0.001)
+    assert reasons == []
+    with python_calls_watched(reasons):
+        time.perf_counter()
+        datetime.datetime.now(tz=datetime.UTC)
+    assert [str(reason.code) for reason in reasons] == ["baked_scalar"] * 2
+    assert "perf_counter" in reasons[0].message
+
+
+def test_a_compiler_at_work_in_the_step_is_not_mistaken_for_it():
+    reasons = []
+
+    def backend(graph, inputs):
+        return lambda *given: (graph(*given)[0] * random.random(),)
+
+    model = torch.compile(nn.Linear(2, 2), backend="eager", dynamic=False)
+    with python_calls_watched(reasons):
+        model(X[:, :2])
+        assert reasons == []
+        torch.compile(nn.Linear(2, 2), backend=backend)(X[:, :2])
+    assert [str(reason.code) for reason in reasons] == ["baked_scalar"]

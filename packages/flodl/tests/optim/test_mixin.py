@@ -77,6 +77,8 @@ def test_a_parameter_in_two_groups_is_named():
     builder = Adam.with_groups().group(model, 0.1)
     with pytest.raises(ValueError, match="'bias' of group 1 is in group 0"):
         builder.group([("bias", model.bias)], 0.2).build()
+    with pytest.raises(ValueError, match="'weight' of group 1 is in group 0"):
+        Adam.with_groups().group(model, 0.1).group([model.weight], 0.2).build()
     with pytest.raises(ValueError, match=r"parameter 0 of shape \(2, 2\) of group 1"):
         Adam([{"params": [model.weight]}, {"params": [model.weight]}])
 

@@ -111,6 +111,25 @@ def test_a_run_interrupted_in_an_epoch_goes_on_at_the_next_batch(tmp_path):
     same(whole, resumed)
 
 
+@pytest.mark.parametrize("call", [6, 7, 9])
+def test_an_interruption_waits_for_the_end_of_an_accumulation(tmp_path, call):
+    calls = []
+
+    def interrupting(model, batch):
+        calls.append(1)
+        if len(calls) == call:
+            signal.raise_signal(signal.SIGINT)
+        return noisy(model, batch)
+
+    random.seed(3)
+    whole = run(3, accumulate=3)
+    random.seed(3)
+    with pytest.raises(RunInterrupted):
+        run(3, step=interrupting, save_path=tmp_path / "cut", accumulate=3)
+    assert len(calls) == (8 if call < 9 else 10)
+    same(whole, run(3, resume_from=tmp_path / "cut", accumulate=3))
+
+
 def test_a_finished_run_has_nothing_left_to_train(tmp_path):
     done = run(2, save_path=tmp_path / "done")
     again = run(2, resume_from=tmp_path / "done")

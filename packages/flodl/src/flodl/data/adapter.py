@@ -208,7 +208,10 @@ class DataSetAdapter:
         step = max(1, min(HELD_SAMPLES, HELD_BYTES // max(1, layout.n_bytes)))
         for first in range(0, len(wanted), step):
             indices = wanted[first : first + step]
-            columns = layout.columns_of(list(itertools.islice(samples, step)), indices)
+            held = list(itertools.islice(samples, step))
+            if len(held) != len(indices):  # it would look like the end of them
+                raise SampleError(f"reading sample {indices[len(held)]} raised StopIteration")
+            columns = layout.columns_of(held, indices)
             for position, part in enumerate(parts):
                 rows = part[first : first + len(indices)]
                 layout.stacked(columns[position], indices, position, rows)

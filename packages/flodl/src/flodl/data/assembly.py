@@ -9,7 +9,7 @@ from torch import Tensor
 
 from flodl.core.errors import SampleError
 from flodl.data.batch import Batch, default_names
-from flodl.data.dataset import as_tensor, fields_of, item_reader
+from flodl.data.dataset import as_tensors, fields_of, item_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -138,7 +138,7 @@ class CollatedSource:
         keys, values = fields_of(formed)
         if not values:
             raise SampleError("collate gave no tensors: expected one or more")
-        return keys, [as_tensor(value) for value in values]
+        return keys, as_tensors(values, "collate gave")
 
 
 def bulk_reader(dataset: AnyDataSet) -> Callable[[list[int]], list[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
@@ -129,6 +130,10 @@ class LoaderConfig:
             raise ConfigError(f'worker_mode={self.worker_mode!r}: expected "thread" or "process"')
         if self.storage_dtype is not None:
             check_storage_dtype(self.storage_dtype)
+        for name in ("transform", "device_transform", "collate"):
+            given = getattr(self, name)
+            if given is not None and not callable(given):
+                raise ConfigError(f"{name}={given!r}: expected a function, or None")
         self._check_resident()
         self._check_timeout()
         self._clamp_vram()
@@ -157,7 +162,7 @@ class LoaderConfig:
     def _check_timeout(self) -> None:
         if self.timeout is None:
             return
-        if not self.timeout > 0:
+        if not is_number(self.timeout) or not self.timeout > 0:
             raise ConfigError(f"timeout={self.timeout!r}: expected seconds above 0, or None")
         if self.prefetch == 0:
             raise ConfigError(
@@ -167,6 +172,10 @@ class LoaderConfig:
 
     def _clamp_vram(self) -> None:
         low, high = VRAM_RANGE
+        if not is_number(self.vram_max_usage) or math.isnan(self.vram_max_usage):
+            raise ConfigError(
+                f"vram_max_usage={self.vram_max_usage!r}: expected a number from {low} to {high}"
+            )
         kept = min(max(self.vram_max_usage, low), high)
         if kept != self.vram_max_usage:
             logger.warning("vram_max_usage=%s: using %s", self.vram_max_usage, kept)
@@ -183,6 +192,11 @@ class LoaderConfig:
         if "batch_size" not in options:
             raise ConfigError("batch_size is missing", hint="give the number of rows of a batch")
         return cls(**options)
+
+
+def is_number(value: object) -> bool:
+    """Return whether a setting is a number, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def split_options(options: Mapping[str, Any], *configs: type[Any]) -> list[Any]:

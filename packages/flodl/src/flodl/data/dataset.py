@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
@@ -79,6 +79,23 @@ def as_tensor(value: object) -> Tensor:
     return torch.as_tensor(value)
 
 
+def as_tensors(values: Iterable[object], source: str) -> list[Tensor]:
+    """Return values as tensors.
+
+    Raises:
+        SampleError: One is no tensor; the message says what gave it.
+    """
+    tensors = []
+    for value in values:
+        try:
+            tensors.append(as_tensor(value))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise SampleError(
+                f"{source} a {type(value).__name__}, which is no tensor: {error}"
+            ) from error
+    return tensors
+
+
 def fields_of(sample: object) -> tuple[tuple[str, ...] | None, list[object]]:
     """Return the names (of a dict) and the values of a sample or of what ``get_batch`` gave."""
     if isinstance(sample, Mapping):
@@ -146,9 +163,10 @@ def _only_row(get_batch: Callable[[Tensor], Any], index: int) -> object:
 
 def not_a_dataset(value: object) -> TypeError:
     """Return the error for an object that offers none of the ways to read samples."""
+    instead = "; DataLoader.from_iterable reads it in its own order"
     return TypeError(
         f"{type(value).__name__} is not a data set: expected __len__ and one of get(index), "
-        "get_batch(indices), __getitem__(index)"
+        f"get_batch(indices), __getitem__(index){instead if hasattr(value, '__iter__') else ''}"
     )
 
 

@@ -119,6 +119,11 @@ class IterableStream:
         source: Any = self._factory() if is_function else self._factory  # type: ignore[operator]
         if is_function and hasattr(source, "set_epoch"):
             source.set_epoch(epoch)
+        if not hasattr(source, "__iter__"):
+            made = "the factory gave" if is_function else "from_iterable was given"
+            raise TypeError(
+                f"epoch {epoch}: {made} a {type(source).__name__}: expected an iterable"
+            )
         return source
 
     def _fresh_iterator(self, source: Any, epoch: int) -> Iterator[Any]:

@@ -129,19 +129,24 @@ class DataLoader(Closing):
 
     @classmethod
     def wrap(
-        cls, loader: Iterable[Any], *, names: Sequence[str] | None = None, **options: Any
+        cls,
+        loader: Iterable[Any],
+        device: str | torch.device = "cpu",
+        names: Sequence[str] | None = None,
+        **options: Any,
     ) -> StreamLoader:
         """Return a loader of the batches that a loader of torch forms, moved ahead of time.
 
         Args:
             loader: A ``torch.utils.data.DataLoader``.
+            device: Where batches arrive.
             names: Names of the tensors of a batch.
-            options: Fields of ``StreamConfig``.
+            options: Other fields of ``StreamConfig``.
 
         Raises:
             ConfigError: An unknown option, or a value outside its range.
         """
-        (config,) = split_options(options, StreamConfig)
+        (config,) = split_options({"device": device, **options}, StreamConfig)
         return StreamLoader(TorchLoaderStream(loader, names), config)
 
     @classmethod
@@ -165,20 +170,27 @@ class DataLoader(Closing):
 
     @classmethod
     def from_epoch_fn(
-        cls, fn: Callable[[int], EpochData], batch_size: int, **options: Any
+        cls,
+        fn: Callable[[int], EpochData],
+        batch_size: int,
+        device: str | torch.device = "cpu",
+        **options: Any,
     ) -> EpochFnLoader:
         """Return a loader of data that a function makes anew for each epoch, one epoch ahead.
 
         Args:
             fn: Called with the number of each epoch; returns tensors with one row a sample.
             batch_size: Rows of a batch.
+            device: Where batches arrive.
             options: Other fields of ``EpochFnConfig``.
 
         Raises:
             ConfigError: An unknown option, or a value outside its range.
             DataWorkerError: ``fn(0)`` raised.
         """
-        (config,) = split_options({"batch_size": batch_size, **options}, EpochFnConfig)
+        (config,) = split_options(
+            {"batch_size": batch_size, "device": device, **options}, EpochFnConfig
+        )
         return EpochFnLoader(fn, config)
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flodl.core.errors import SampleError
 from flodl.data.adapter import SampleLayout
 from flodl.data.batch import Batch
-from flodl.data.dataset import as_tensor, fields_of
+from flodl.data.dataset import as_tensors, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,10 +55,7 @@ def as_batch(formed: object, names: Sequence[str] | None, *, epoch: int, index: 
     if isinstance(formed, Batch):
         return Batch(formed.into_list(), names or formed.names, epoch=epoch, index=index)
     keys, values = fields_of(formed)
-    try:
-        tensors = [as_tensor(value) for value in values]
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise SampleError(f"a batch holds something that is no tensor: {error}") from error
+    tensors = as_tensors(values, "a batch holds")
     if not tensors:
         raise SampleError("a batch without tensors: expected one or more")
     return Batch(tensors, names or keys, epoch=epoch, index=index)

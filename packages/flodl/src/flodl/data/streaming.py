@@ -10,7 +10,7 @@ from torch import Tensor
 from flodl.core.errors import DataWorkerError, SampleError
 from flodl.data.adapter import DataSetAdapter
 from flodl.data.batch import default_names
-from flodl.data.dataset import as_tensor, declared_names, fields_of
+from flodl.data.dataset import as_tensors, declared_names, fields_of
 
 if TYPE_CHECKING:
     from flodl.data.assembly import Empty
@@ -38,7 +38,7 @@ class FetchSource:
                 f"reading sample 0 to learn its layout: {type(error).__name__}: {error}"
             ) from error
         keys, values = fields_of(first)
-        tensors = [as_tensor(value) for value in values]
+        tensors = as_tensors(values, "get_batch gave")
         if not tensors:
             raise SampleError("get_batch gave no tensors for sample 0: expected one or more")
         self._keys = keys
@@ -68,7 +68,7 @@ class FetchSource:
                 f"get_batch gave {keys or len(values)}: for sample 0 it gave "
                 f"{self._keys or self.count}"
             )
-        return self._checked([as_tensor(value) for value in values], rows.numel())
+        return self._checked(as_tensors(values, "get_batch gave"), rows.numel())
 
     def _read(self, rows: Tensor, empty: Empty) -> Fields:
         if isinstance(self._dataset, DataSetAdapter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import logging
 import operator
@@ -10,7 +11,8 @@ import re
 import tarfile
 import zlib
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from tarfile import ReadError
+from typing import IO, TYPE_CHECKING, Any, Literal, Self, cast
 
 from flodl.core.errors import ConfigError, DatasetFormatError, DatasetUnavailableError
 from flodl.data.sampler import check_seed, seeded_permutation, whole_number
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
     _Member = tuple[str, str, tarfile.TarInfo]
 
 MEMBER_LIMIT = 1 << 30
+_CHUNK = 1 << 16
+_NO_HEADER = (
+    tarfile.EmptyHeaderError,  # type: ignore[attr-defined] # not in the stubs, as those below
+    tarfile.InvalidHeaderError,  # type: ignore[attr-defined]
+    tarfile.TruncatedHeaderError,  # type: ignore[attr-defined]
+)
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
 
 logger = logging.getLogger(__name__)
@@ -145,7 +153,7 @@ class TarStream:
 
     def _samples(self, path: Path, begin: int) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
-            with tarfile.open(path, "r|*") as archive:
+            with _opened(path) as file, _archive(file) as archive:
                 for number, (name, members) in enumerate(_groups(archive)):
                     fields = {
                         key: _content(path, archive, member)
@@ -154,6 +162,7 @@ class TarStream:
                     }
                     if number >= begin:
                         yield number, self._decoded(path, name, fields)
+                _check_rest(archive)
         except (tarfile.TarError, EOFError, zlib.error, OSError, DatasetFormatError) as error:
             found = (
                 error
@@ -180,6 +189,39 @@ class TarStream:
                     os.fspath(path), None, f"{key} of sample {name!r}: {error}"
                 ) from error
         return decoded
+
+
+class _StrictHeader(tarfile.TarInfo):
+    """Takes a damaged or missing header for an error, where ``tarfile`` takes it for the end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(tarfile)
+        except _NO_HEADER as error:
+            raise ReadError(f"no end mark, but at byte {tarfile.offset}: {error}") from error
+
+
+def _opened(path: Path) -> IO[bytes]:
+    file = path.open("rb")
+    is_gzip = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    if not is_gzip:
+        return file
+    with file:  # tarfile itself does not compare checksums
+        return cast("IO[bytes]", gzip.open(path))
+
+
+def _archive(file: IO[bytes]) -> tarfile.TarFile:
+    return tarfile.open(fileobj=file, mode="r|*", tarinfo=_StrictHeader)
+
+
+def _check_rest(archive: tarfile.TarFile) -> None:
+    """Raise ``ReadError`` when something follows the end mark: it is none, or was cut into."""
+    stream = cast("IO[bytes]", archive.fileobj)
+    while rest := stream.read(_CHUNK):
+        if rest.strip(b"\0"):
+            raise ReadError("data after the end mark")
 
 
 def _groups(archive: tarfile.TarFile) -> Iterator[tuple[str, Iterator[_Member]]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,10 +16,11 @@ from flodl.engine.capture import Part, row_of
 from flodl.engine.config import TrainStepFn
 from flodl.engine.effects import SideEffects
 from flodl.engine.fallback import CaptureReason, ReasonCode
+from flodl.engine.guards import code_of_optimizer
 from flodl.engine.inspection import (
     StepInspector,
-    numpy_random_state,
-    python_random_watched,
+    numpy_random_watched,
+    python_calls_watched,
     storage_address,
 )
 from flodl.engine.watched import WatchedBatch
@@ -31,6 +34,10 @@ def _of_the_scaler(reason: CaptureReason) -> CaptureReason:
         code=ReasonCode.SCALER_SYNCS,
         hint="use flodl.nn.GradScaler with an optimizer of flodl.optim",
     )
+
+
+def _side_effect(changed: str) -> CaptureReason:
+    return CaptureReason.of(ReasonCode.HOOK_SIDE_EFFECT, f"the step changes {changed}")
 
 
 def _about_batch(batch: Batch, written: Mapping[int, Tensor]) -> list[CaptureReason]:
@@ -76,8 +83,25 @@ class EagerStep:
         self.scope = StepScope()
         self.written: dict[int, Tensor] = {}
         """Tensors from outside the model that inspected steps wrote, by address."""
-        self.host_values: list[tuple[Tensor, int]] = []
-        """Tensors of the host that the last inspected step used, with their versions."""
+        self._host_values: dict[int, tuple[Tensor, int]] = {}
+        self._knows_update = False
+
+    @property
+    def must_look_again(self) -> bool:
+        """Whether code of the user in the optimizer's step has not been looked at yet.
+
+        The step that makes the optimizer's state is not like those that follow.
+        """
+        return not self._knows_update and bool(code_of_optimizer(self._body.optimizer))
+
+    def has_host_value_changed(self) -> bool:
+        """Return whether a tensor of the host that inspected steps used was written since."""
+        return any(tensor._version != version for tensor, version in self._host_values.values())  # noqa: SLF001 - torch has no public name for it
+
+    def accept_host_values(self) -> None:
+        """Take the present values for those that the next recordings have in them."""
+        for key, (tensor, _) in self._host_values.items():
+            self._host_values[key] = (tensor, tensor._version)  # noqa: SLF001 - as above
 
     def take(self, batch: Batch, part: Part) -> tuple[tuple[str, ...], Tensor]:
         """Take a step; return names and values of what it reports."""
@@ -101,40 +125,48 @@ class EagerStep:
             found: Called with the reasons against a capture, when there are any.
             borrowed: Whether the batch's tensors are the caller's own.
         """
-        if self._is_compiled():
-            return self.take(batch, part)
         inspector = StepInspector(self._device, self._generators)
+        reasons = inspector.reasons
+        # what torch.compile made does not work while each operation is looked at
+        looks_closely = not self._is_compiled()
         effects = SideEffects(self._step_fn, self._body.model, self._device)
-        numpy_state = numpy_random_state()
-        before = numpy_state()
-        with inspector, python_random_watched(inspector.reasons):
-            watched = WatchedBatch(batch, inspector.reasons)
-            loss, metrics = self._forward_backward(watched, part)
-        if numpy_state() != before:
-            inspector.reasons.append(
-                CaptureReason.of(
-                    ReasonCode.BAKED_SCALAR,
-                    "NumPy's global random generator was used during the step",
-                    hint="draw random numbers with torch on the model's device",
-                )
-            )
-        changed = effects.found(inspector.read)
+        with contextlib.ExitStack() as watching:
+            if looks_closely:
+                watching.enter_context(inspector)
+            watching.enter_context(python_calls_watched(reasons))
+            watching.enter_context(numpy_random_watched(reasons))
+            loss, metrics = self._forward_backward(WatchedBatch(batch, reasons), part)
+        changed = effects.found(inspector.read if looks_closely else None)
         if changed is not None:
-            message = f"the step changes {changed}"
-            inspector.reasons.append(CaptureReason.of(ReasonCode.HOOK_SIDE_EFFECT, message))
+            reasons.append(_side_effect(changed))
         numbers = [name for name, value in metrics if not isinstance(value, Tensor)]
-        inspector.reasons += [number_recorded(name) for name in numbers]
+        reasons += [number_recorded(name) for name in numbers]
         if borrowed:
-            inspector.reasons += _about_batch(batch, inspector.written)
+            reasons += _about_batch(batch, inspector.written)
         inspector.in_update = True
-        norm = self._inspected_update(inspector) if part.ends else None
+        norm = self._inspected_update(inspector, looks_closely) if part.ends else None
         self.written.update(inspector.written)
-        self.host_values = inspector.host_values
-        if inspector.reasons:
-            found(inspector.reasons)
+        self._host_values |= {id(tensor): (tensor, v) for tensor, v in inspector.host_values}
+        if reasons:
+            found(reasons)
         return self._row(loss, norm, metrics)
 
-    def _inspected_update(self, inspector: StepInspector) -> Tensor | None:
+    def _inspected_update(self, inspector: StepInspector, looks_closely: bool) -> Tensor | None:
+        body = self._body
+        look = partial(self._update_looked_at, inspector) if looks_closely else body.end_window
+        optimizer = body.optimizer
+        code, states = code_of_optimizer(optimizer), len(optimizer.state)
+        if not code:
+            return look()
+        effects = SideEffects(code[-1], body.model, self._device, code)
+        norm = look()
+        self._knows_update = len(optimizer.state) == states
+        changed = effects.found(None)
+        if self._knows_update and changed is not None:
+            inspector.reasons.append(replace(_side_effect(changed), in_update=True))
+        return norm
+
+    def _update_looked_at(self, inspector: StepInspector) -> Tensor | None:
         if self._exchanges:
             return self._body.end_window()  # what other ranks give is no read of this one's
         # a scaler asks the host as long as the optimizer has no state, and only then

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flodl.engine.outside import OWN_NAMES, Gone, Reference, outside_of
+from flodl.engine.inside import watch_inside, watch_references
+from flodl.engine.outside import OWN_NAMES, Gone, Outside, outside_of, user_classes
+from flodl.engine.watch import Watch, is_same
 from flodl.graph.base import GraphBase
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
-MOST_ENTRIES = 64
+MOST_ENTRIES = 1 << 14
 _DEEPEST = 3
 
 
@@ -39,13 +41,25 @@ class SideEffects:
         self._step_fn, self._hooks = step_fn, tuple(hooks)
         self._kept: dict[str, Tensor] = {}
         self._before = self._take(keep=True)
+        self._watch = self._watched()
 
-    def found(self, read: set[int]) -> str | None:
+    def _watched(self) -> Watch:
+        """Watch what a capture relies on; a step that changes it would have to run each time."""
+        watch, (references, names) = Watch(), self._outside()
+        watch_references(watch, references, names)
+        kinds = dict.fromkeys(type(module) for module in self._model.modules())
+        for base in dict.fromkeys(base for kind in kinds for base in user_classes(kind)):
+            watch_inside(watch, f"the class {base.__name__}", base, names, set(), 1)
+        watch.begin()
+        return watch
+
+    def found(self, read: set[int] | None) -> str | None:
         """Return what the step changed, if a replay would not.
 
         Args:
-            read: Addresses of the storages that the step read from outside. A tensor that was
-                replaced without having been read is an observation, which replays renew.
+            read: Addresses of the storages that the step read from outside, ``None`` where that
+                is not known. A tensor that was replaced without having been read is an
+                observation, which replays renew.
         """
         after = self._take(keep=False)
         for label in dict.fromkeys([*self._before, *after]):
@@ -54,11 +68,11 @@ class SideEffects:
                 continue
             tensor = self._kept.get(label)
             if tensor is not None and isinstance(new, tuple) and new[0] == "gpu":
-                if tensor.untyped_storage().data_ptr() in read:
+                if read is None or tensor.untyped_storage().data_ptr() in read:
                     return f"{label}, a tensor that the next step reads"
                 continue
             return label
-        return None
+        return self._watch.differs(_same_or_tensors)
 
     def _take(self, *, keep: bool) -> dict[str, Any]:
         leaves: dict[str, Any] = {}
@@ -68,12 +82,12 @@ class SideEffects:
             entries = {} if isinstance(module, GraphBase) else _attributes(module)
             for key, value in {**entries, **module._buffers, **module._parameters}.items():  # noqa: SLF001 - rebinding shows there only
                 self._leaf(f"{owner}.{key}", value, leaves, seen, 0, keep=keep)
-        for label, _, _, value in self._references():
+        for label, _, _, value in self._outside().references:
             self._leaf(label, value, leaves, seen, 0, keep=keep)
         return leaves
 
-    def _references(self) -> list[Reference]:
-        return outside_of(self._step_fn, self._model, self._hooks).references
+    def _outside(self) -> Outside:
+        return outside_of(self._step_fn, self._model, self._hooks)
 
     def _leaf(
         self,
@@ -100,12 +114,17 @@ class SideEffects:
                 self._leaf(f"{label}{name}", item, leaves, seen, depth + 1, keep=keep)
 
 
+def _same_or_tensors(one: Any, other: Any) -> bool:
+    return is_same(one, other) or (isinstance(one, Tensor) and isinstance(other, Tensor))
+
+
 def _parts(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         yield ".len()", len(value)
         if depth < _DEEPEST:
-            for key, item in list(value.items())[:MOST_ENTRIES]:
-                yield f"[{key!r}]", item
+            for index, (key, item) in enumerate(list(value.items())[:MOST_ENTRIES]):
+                named = repr(key) if isinstance(key, _PLAIN) else f"key {index}"
+                yield f"[{named}]", item
     elif isinstance(value, list | tuple | set | frozenset):
         yield ".len()", len(value)
         if depth < _DEEPEST and not isinstance(value, set | frozenset):

@@ -236,9 +236,15 @@ class GpuStep:
                 values = self._eager.inspect(
                     moved, part, lambda found: self._refuse(inspect, found), borrowed=borrowed
                 )
+                if self._eager.must_look_again:
+                    inspect.warmup = 1
         return self._output(*values)
 
     def _refuse(self, signature: Signature, reasons: list[CaptureReason]) -> None:
+        if signature.mode == "captured-fwd-bwd":
+            reasons = [reason for reason in reasons if not reason.in_update]
+            if not reasons:
+                return
         self._signatures.descend(signature, min(reasons, key=lambda reason: reason.in_update))
 
     def _stop_capturing(self, signature: Signature) -> None:
@@ -253,13 +259,8 @@ class GpuStep:
 
     def _begin(self, signature: Signature, batch: Batch | RowBatch, part: Part) -> StepOutput:
         """Record the step for this batch and take it by the first replay."""
-        body = self._body
-        if not body.has_optimizer_state() or self._recorder.waits_for_window(part):
+        if self._must_wait(signature, part):
             return self._eagerly(batch, part, on_side=True)
-        if not body.state.is_settled() and not signature.has_waited:
-            signature.has_waited = True  # once: some state is never kept
-            return self._eagerly(batch, part, on_side=True)
-        signature.has_waited = False
         program = self._recorded(signature, batch, part)
         if program is None:
             if signature.mode == "captured-fwd-bwd":
@@ -270,6 +271,20 @@ class GpuStep:
         if self._capture.verify != "off" and not self._verified(signature, program):
             return self._eagerly(batch, part)
         return self._replay(signature, program, batch)
+
+    def _must_wait(self, signature: Signature, part: Part) -> bool:
+        """Return whether another eager step must be taken before this one can be recorded."""
+        body = self._body
+        if not body.has_optimizer_state() or self._recorder.waits_for_window(part):
+            return True
+        if not body.state.is_settled() and not signature.has_waited:
+            signature.has_waited = True  # once: some state is never kept
+            return True
+        signature.has_waited = False
+        change = self._changed()
+        if change is not None:  # the recordings of other signatures would take it for granted
+            self._invalidate(change, signature)
+        return change is not None
 
     def _recorded(
         self,
@@ -293,13 +308,14 @@ class GpuStep:
                 self._signatures.descend(signature, reason)
             return None
         recorded = [p for known in self.signatures() for p in known.programs.values()]
+        recorded.append(program)
         self._state = CapturedState(
             self._step_fn,
             self._body.model,
             self._body.optimizer,
             self._body.scaler,
-            watches_groups=self._signatures.support.is_capturable,
-            observed=[item for known in [*recorded, program] for item in known.observed],
+            watches_groups=any(known.updates for known in recorded),
+            observed=[item for known in recorded for item in known.observed],
         )
         return program
 
@@ -395,9 +411,8 @@ class GpuStep:
     def _changed(self) -> str | None:
         if self._state is None:
             return None
-        for tensor, version in self._eager.host_values:
-            if tensor._version != version:  # noqa: SLF001 - torch has no public name for it
-                return "a tensor on the host that takes part in the step"
+        if self._eager.has_host_value_changed():
+            return "a tensor on the host that takes part in the step"
         change = self._state.changed()
         if change is None and self._body.state.is_lost():
             return "the shape of a graph's state"
@@ -427,6 +442,7 @@ class GpuStep:
                 signature.programs.clear()
                 signature.warmup = 1
         self._state = None
+        self._eager.accept_host_values()
         self._body.state.unpin()
         # torch refuses a pool whose graphs are all gone while tensors of it live on, such as the
         # gradients of parameters that were replaced

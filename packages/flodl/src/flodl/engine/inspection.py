@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -16,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from flodl.engine.fallback import CaptureReason, ReasonCode, user_location
+from flodl.engine.outside import is_foreign
 
 _READS = {"_local_scalar_dense", "equal", "is_nonzero", "_ctc_loss", "_linalg_check_errors"}
 _DYNAMIC = {
@@ -27,6 +30,11 @@ _DYNAMIC = {
     "bincount",
     "histogram",
     "segment_reduce",
+}
+_COMPILER = ("torch._dynamo.convert_frame", "torch._inductor", "tempfile")
+_CLOCKS = {
+    *(name + end for name in ("time", "monotonic", "perf_counter") for end in ("", "_ns")),
+    *("process_time", "thread_time", "now", "today", "utcnow", "localtime", "gmtime"),
 }
 _MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
 
@@ -145,24 +153,24 @@ class StepInspector(TorchDispatchMode):
 
 
 @contextmanager
-def python_random_watched(reasons: list[CaptureReason]) -> Iterator[None]:
-    """Note calls of Python's random numbers in this thread; a replay would repeat the first."""
+def python_calls_watched(reasons: list[CaptureReason]) -> Iterator[None]:
+    """Note random numbers of Python and clocks read in this thread; a replay repeats the first."""
     # setprofile is per thread, so that loaders drawing in theirs are not mistaken for the step
     previous = sys.getprofile()
     if previous is not None:
         yield
         return
 
-    def watch(_frame: FrameType, event: str, function: Any) -> None:
-        if event == "c_call" and isinstance(getattr(function, "__self__", None), random.Random):
-            reason = CaptureReason.of(
-                ReasonCode.BAKED_SCALAR,
-                f"the step draws random numbers with Python's random.{function.__name__}",
-                user_location(),
-                hint="draw them with torch on the model's device",
-            )
-            if reason not in reasons:
-                reasons.append(reason)
+    def watch(frame: FrameType, event: str, function: Any) -> None:
+        if event != "c_call":
+            return
+        what = _unrepeatable(function, str(frame.f_globals.get("__name__")))
+        if what is None or _is_of_compiler(frame):
+            return
+        message, hint = what
+        reason = CaptureReason.of(ReasonCode.BAKED_SCALAR, message, user_location(), hint=hint)
+        if reason not in reasons:
+            reasons.append(reason)
 
     sys.setprofile(watch)
     try:
@@ -171,17 +179,50 @@ def python_random_watched(reasons: list[CaptureReason]) -> Iterator[None]:
         sys.setprofile(None)
 
 
-def numpy_random_state() -> Callable[[], Any]:
-    """Return a function that tells the state of NumPy's global generator, if NumPy is loaded."""
+def _is_of_compiler(frame: FrameType | None) -> bool:
+    """Return whether a call is made on behalf of torch.compile, which is at work just now."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith(_COMPILER):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _unrepeatable(function: Any, caller: str) -> tuple[str, str] | None:
+    """Return what is wrong with a call, and a hint, when its result differs each time."""
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    if isinstance(owner, random.Random) and name not in ("getstate", "seed", "setstate"):
+        what = f"the step draws random numbers with Python's random.{name}"
+        return what, "draw them with torch on the model's device"
+    is_clock = name in _CLOCKS and any(
+        owner is one for one in (time, datetime.datetime, datetime.date)
+    )
+    if is_clock and not is_foreign(caller):
+        return f"the step reads the clock with {name}", "read it between the steps"
+    return None
+
+
+@contextmanager
+def numpy_random_watched(reasons: list[CaptureReason]) -> Iterator[None]:
+    """Note a use of NumPy's global random generator."""
+    before = _numpy_random_state()
+    yield
+    if _numpy_random_state() != before:
+        reasons.append(
+            CaptureReason.of(
+                ReasonCode.BAKED_SCALAR,
+                "NumPy's global random generator was used during the step",
+                hint="draw random numbers with torch on the model's device",
+            )
+        )
+
+
+def _numpy_random_state() -> tuple[Any, ...] | None:
     numpy = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "random"):
-        return lambda: None
-
-    def state() -> tuple[Any, ...]:
-        _, keys, position, *_ = numpy.random.get_state()
-        return (int(keys[0]), int(position))
-
-    return state
+        return None
+    _, keys, position, *_ = numpy.random.get_state()
+    return (int(keys[0]), int(position))
 
 
 def storage_address(tensor: Tensor) -> int:

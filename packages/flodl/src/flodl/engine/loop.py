@@ -117,8 +117,9 @@ def run_epoch(
 ) -> EpochResult:
     """Train on every batch of one epoch, or until a stop is asked for.
 
-    Batches come from a loader, or from what gathers for it. An accumulation that the epoch leaves
-    unfinished is closed with what it has.
+    Batches come from a loader, or from what gathers for it. A stop waits for the end of an
+    accumulation, so that a resumed run takes the same steps; one that the epoch leaves unfinished
+    is closed with what it has.
 
     Raises:
         NonFiniteError: A loss was NaN or infinite and the policy is ``"raise"``.
@@ -133,7 +134,7 @@ def run_epoch(
                 for _ in range(batch.count if isinstance(batch, RowBatch) else 1):
                     meter.expect(batch.size)
                 _take(step, batch, epoch, meter.batches - 1)
-                if should_stop():
+                if not step.has_open_window and should_stop():
                     interrupted = True
                     break
             step.finish_window()

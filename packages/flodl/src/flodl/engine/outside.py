@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -25,10 +27,15 @@ _FOREIGN = frozenset({"torch", "flodl", "numpy", "builtins", *sys.stdlib_module_
 _DEEPEST = 3
 MOST_ENTRIES = 256
 """Entries of a container that are looked at."""
+_CONSTRUCTS = {"__init__", "__new__", "__post_init__"}
+_CODE = (types.FunctionType, types.MethodType, functools.partial)
 _DYNAMIC = {"getattr", "vars", "__dict__", "asdict", "__getattribute__"}
 _CALLED_WITHOUT_NAME = (
-    "forward", "__call__", "__enter__", "__exit__", "__float__", "__getattr__", "__getitem__",
-    "__int__", "__iter__", "__len__", "__mul__", "__next__", "__rmul__",
+    "forward", "backward", "setup_context", "__add__", "__bool__", "__call__", "__contains__",
+    "__enter__", "__eq__", "__exit__", "__float__", "__ge__", "__getattr__", "__getitem__",
+    "__gt__", "__index__", "__int__", "__iter__", "__le__", "__len__", "__lt__", "__matmul__",
+    "__missing__", "__mul__", "__neg__", "__next__", "__pow__", "__radd__", "__rmul__", "__rsub__",
+    "__rtruediv__", "__sub__", "__torch_function__", "__truediv__",
 )  # fmt: skip
 
 
@@ -66,7 +73,10 @@ class Outside(NamedTuple):
 
 
 class EveryName(frozenset[str]):
-    """Contains every name: for code that reads attributes by names made at run time."""
+    """Contains every name: for code that reads attributes by names made at run time.
+
+    Those that it is made of are the ones that occur in the code.
+    """
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -91,7 +101,7 @@ def outside_of(step_fn: Callable[..., Any], model: nn.Module, hooks: Iterable[An
         collector.add_class(type(module))
     collector.follow_names()
     names = frozenset(collector.names)
-    return Outside(collector.found, EveryName() if names & _DYNAMIC else names)
+    return Outside(collector.found, EveryName(names) if names & _DYNAMIC else names)
 
 
 def is_foreign(module_name: str | None) -> bool:
@@ -132,7 +142,9 @@ class _Collector:
         self.found: list[Reference] = []
         self.names = set(_CALLED_WITHOUT_NAME)
         self._seen: set[int] = set()
+        self._read: set[tuple[int, str]] = set()
         self._classes: dict[type, None] = {}
+        self._constructed: set[type] = set()
         self._objects: dict[int, Any] = {}
 
     def add(self, function: Any, depth: int) -> None:
@@ -149,9 +161,11 @@ class _Collector:
                 self.add(getattr(function, attribute), depth)
         for index, item in enumerate(getattr(function, "args", ())):
             self._note(f"argument {index} of {title}", None, None, item)
-        for name, item in (getattr(function, "keywords", None) or {}).items():
-            self._note(f"argument {name!r} of {title}", None, None, item)
+        keywords = getattr(function, "keywords", None)
+        if isinstance(keywords, dict):
+            self._note(f"the keywords of {title}", None, None, keywords)
         if isinstance(function, types.FunctionType):
+            self.found.append(Reference(title, None, None, function))
             self._add_code(function, title, depth)
         elif not isinstance(function, type | types.MethodType | types.BuiltinFunctionType):
             self._note(f"the object {type(function).__name__}", None, None, function)
@@ -164,21 +178,26 @@ class _Collector:
     def follow_names(self) -> None:
         """Go through the methods that are called by name, and those that they call."""
         while True:
-            known = len(self._seen), len(self._objects)
+            known = len(self._seen), len(self._objects), len(self._constructed)
             for kind in list(self._classes):
+                constructs = _CONSTRUCTS if kind in self._constructed else set[str]()
                 for name, function in _code_of(kind):
-                    if name in self.names:
+                    if name in self.names or name in constructs:
                         self.add(function, 1)
             for value in list(self._objects.values()):
                 for part in _parts_of(value, self.names):
                     self._enter(part)
-            if (len(self._seen), len(self._objects)) == known:
+            if (len(self._seen), len(self._objects), len(self._constructed)) == known:
                 return
 
     def _enter(self, value: Any) -> None:
         """Take into account what is inside an object that code reaches."""
-        if isinstance(value, types.FunctionType | types.MethodType):
+        if isinstance(value, _CODE):
             self.add(value, 1)
+        elif isinstance(value, type):
+            self._constructed.update(user_classes(value))
+            self.add_class(value)
+            self.add_class(type(value))
         elif isinstance(value, dict | list | tuple) or not is_foreign(type(value).__module__):
             self._objects[id(value)] = value
             self.add_class(type(value))
@@ -196,27 +215,37 @@ class _Collector:
                 self._refer(f"the global {name!r} of {title}", variables, name, depth)
                 if isinstance(variables[name], types.ModuleType):
                     self._add_module(variables[name], names, depth)
+            elif hasattr(builtins, name):  # a variable of this name would hide it
+                self.found.append(Reference(f"the global {name!r}", variables, name, Gone))
+            for module in _imported(name, variables):
+                self._add_module(module, names, depth)
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for index, value in enumerate(defaults):
             self._note(f"default {index} of {title}", None, None, value)
 
     def _add_module(self, module: types.ModuleType, names: list[str], depth: int) -> None:
-        """Note what the code may read of a module of the user's."""
-        if is_foreign(module.__name__):
-            return
-        for name in names:
-            if name in vars(module):
-                self._refer(f"{module.__name__}.{name}", vars(module), name, depth + 1)
+        """Note what the code may read of a module."""
+        held = vars(module)
+        fresh = [n for n in names if n in held and (id(module), n) not in self._read]
+        self._read.update((id(module), name) for name in fresh)
+        for name in fresh:
+            label, value = f"{module.__name__}.{name}", held[name]
+            if isinstance(value, types.ModuleType):
+                self._add_module(value, names, depth)
+            elif is_foreign(module.__name__):
+                self.found.append(Reference(label, held, name, None))
+            else:
+                self._refer(label, held, name, depth + 1)
 
     def _refer(self, label: str, holder: Any, key: Any, depth: int) -> None:
         value = current(holder, key)
         self._note(label, holder, key, value)
-        if isinstance(value, types.FunctionType | types.MethodType):
+        if isinstance(value, _CODE):
             self.add(value, depth + 1)
 
     def _note(self, label: str, holder: Any, key: Any, value: Any) -> None:
         self.found.append(Reference(label, holder, key, value))
-        if not isinstance(value, type | types.ModuleType | types.FunctionType | types.MethodType):
+        if not isinstance(value, types.ModuleType | types.FunctionType | types.MethodType):
             self._enter(value)
 
 
@@ -239,10 +268,17 @@ def slots_of(kind: type) -> tuple[str, ...]:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
+    yield from filter(str.isidentifier, code.co_names)  # asserts that pytest rewrote have others
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
+
+
+def _imported(name: str, variables: dict[str, Any]) -> list[types.ModuleType]:
+    """Return the modules of the user that code may mean that imports by this name."""
+    package = variables.get("__package__") or ""
+    known = [sys.modules.get(full) for full in (name, f"{package}.{name}")]
+    return [module for module in known if module is not None and not is_foreign(module.__name__)]
 
 
 def outside_modules(references: Iterable[Reference]) -> list[nn.Module]:
@@ -267,6 +303,11 @@ def outside_modules(references: Iterable[Reference]) -> list[nn.Module]:
 def _title_of(function: Any) -> str:
     name = getattr(function, "__qualname__", None) or type(function).__name__
     return str(name).replace("<locals>.", "")
+
+
+def entries_of(holder: dict[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
+    """Return entries of a dictionary; ``Gone`` for one that it does not have."""
+    return tuple([holder.get(key, Gone) for key in keys])
 
 
 def current(holder: Any, key: Any) -> Any:

@@ -29,6 +29,17 @@ def torch_settings() -> tuple[Any, ...]:
         _C._get_flash_sdp_enabled(),
         _C._get_math_sdp_enabled(),
         _C._get_mem_efficient_sdp_enabled(),
+        _C._get_cudnn_sdp_enabled(),
+        *_C._get_sdp_priority_order(),
+        _C._get_math_sdp_allow_fp16_bf16_reduction(),
+        _C._get_cublas_allow_fp16_reduced_precision_reduction(),
+        _C._get_cublas_allow_bf16_reduced_precision_reduction(),
+        _C._get_cublas_allow_fp16_accumulation(),
+        int(_C._get_blas_preferred_backend()),
+        torch.is_anomaly_enabled(),
+        _C._autograd._top_saved_tensors_default_hooks(True),
+        _C._len_torch_function_stack(),
+        _C._len_torch_dispatch_stack(),
         *_precisions(),
     )
 

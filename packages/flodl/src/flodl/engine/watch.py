@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import chain
-from operator import is_, itemgetter
+from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 from torch import Tensor, nn
 
-from flodl.engine.outside import (
-    MOST_ENTRIES,
-    Gone,
-    Reference,
-    current,
-    is_foreign,
-    slots_of,
-    user_classes,
-)
+from flodl.engine.outside import Gone, current
 
-_DEEPEST = 4
-_PLAIN = (int, float, complex, str, bytes, bool, type(None))
-_LARGEST_ARRAY_BYTES = 4096
+PLAIN = (int, float, complex, str, bytes, bool, type(None))
+"""Types whose values may be exchanged for equal ones."""
+_code = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 
 Reader = Callable[[], Sequence[Any]]
 
@@ -51,9 +41,16 @@ class Watch:
         self._dicts: list[dict[Any, Any]] = []
         self._lists: list[list[Any] | deque[Any]] = []
         self._readers: list[Reader] = []
+        self._keys_read: list[Sequence[str]] = []
         self._plain_readers: list[Reader] = []
         self._saved: list[list[Any]] | None = None
         self._saved_parts: list[tuple[str, list[tuple[Any, ...]]]] = []
+        self.tensors: list[Tensor] = []
+        """Tensors that were met; their memory is for others to watch."""
+        self.modules: list[nn.Module] = []
+        """Modules that were met, likewise."""
+        self.functions: list[types.FunctionType] = []
+        """Functions whose code and defaults must stay."""
 
     def entries(self, title: str, holder: dict[str, Any], keys: Sequence[str]) -> None:
         """Watch some entries of a dictionary, and how many it has."""
@@ -77,10 +74,11 @@ class Watch:
         """Watch one variable."""
         self.values(title, lambda: (current(holder, key),))
 
-    def values(self, title: str, read: Reader) -> None:
-        """Watch what a function returns."""
+    def values(self, title: str, read: Reader, keys: Sequence[str] = ()) -> None:
+        """Watch what a function returns; ``keys`` name the values, as far as they have names."""
         self._titles["read"].append(title)
         self._readers.append(read)
+        self._keys_read.append(keys)
 
     def equal(self, title: str, read: Reader) -> None:
         """Watch plain values that a function returns, each time as other objects."""
@@ -107,6 +105,7 @@ class Watch:
             list(flat(map(dict.values, self._dicts))),
             list(flat(self._lists)),
             list(flat([read() for read in self._readers])),
+            list(flat(map(_code, self.functions))),
         ]
 
     def _parts(self) -> list[tuple[str, list[tuple[Any, ...]]]]:
@@ -121,10 +120,18 @@ class Watch:
             found.append((title, list(held.items())))
         for title, items in zip(self._titles["lists"], self._lists, strict=True):
             found.append((title, [("", item) for item in items]))
-        for title, read in zip(self._titles["read"], self._readers, strict=True):
-            found.append((title, [("", value) for value in read()]))
+        for title, read, keys in zip(
+            self._titles["read"], self._readers, self._keys_read, strict=True
+        ):
+            read_now = read()
+            named = keys or [""] * len(read_now)
+            found.append((title, list(zip(named, read_now, strict=True))))
         for title, read in zip(self._titles["equal"], self._plain_readers, strict=True):
             found.append((title, [("", value) for value in read()]))
+        found += [
+            (f"the function {function.__qualname__}", [("", value) for value in _code(function)])
+            for function in self.functions
+        ]
         return found
 
     def changed(self) -> str | None:
@@ -133,7 +140,7 @@ class Watch:
         try:
             now = self._now()
         except KeyError:
-            return self._describe()
+            return self.differs()
         except RuntimeError:  # its size changed while it was looked at
             return "a container that another thread writes to"
         plain, *others = self._saved
@@ -142,18 +149,23 @@ class Watch:
             for new, old in zip(now[1:], others, strict=True)
         ):
             return None
-        change = self._describe()
+        change = self.differs()
         if change is None:
             self._saved = now  # equal values in other objects: the next look is quick again
         return change
 
-    def _describe(self) -> str | None:
+    def differs(self, are_same: Callable[[Any, Any], bool] | None = None) -> str | None:
+        """Return the first value that is another one than at first, by a comparison of one's own.
+
+        It takes longer than ``changed``.
+        """
+        are_same = are_same or is_same
         for (title, now), (_, saved) in zip(self._parts(), self._saved_parts, strict=True):
             for (key, value), (old_key, old) in zip(now, saved, strict=False):
-                if key != old_key:
+                if not is_same(key, old_key) and (isinstance(key, Tensor) or key != old_key):
                     return f"{title}: one was added or removed"
-                if not is_same(value, old):
-                    return f"{title}: {key}" if key != "" else title
+                if not are_same(value, old):
+                    return ": ".join(part for part in (title, str(key)) if part)
             if len(now) != len(saved):
                 return f"{title}: one was added or removed"
         return None
@@ -169,99 +181,8 @@ def is_same(one: Any, other: Any) -> bool:
         return True
     if type(one) is not type(other):
         return False
-    if isinstance(one, _PLAIN):
+    if isinstance(one, (*PLAIN, frozenset)):
         return bool(one == other)
     if isinstance(one, tuple):
         return len(one) == len(other) and all(map(is_same, one, other))
     return False
-
-
-def watch_references(watch: Watch, references: Iterable[Reference], names: frozenset[str]) -> None:
-    """Watch variables and what is inside them.
-
-    Args:
-        watch: Where to.
-        references: The variables.
-        names: Names that occur in the code; of objects, only attributes of these are watched.
-    """
-    seen: set[int] = set()
-    for label, holder, key, value in references:
-        if holder is not None:
-            watch.variable(label, holder, key)
-        watch_inside(watch, label, value, names, seen, 0)
-
-
-def watch_inside(
-    watch: Watch, label: str, value: Any, names: frozenset[str], seen: set[int], depth: int
-) -> None:
-    """Watch what can change inside a value."""
-    if depth > _DEEPEST or isinstance(value, (*_PLAIN, Tensor, nn.Module)) or id(value) in seen:
-        return
-    seen.add(id(value))  # kept alive by its owner, which is watched
-    title = f"the contents of {label}"
-    for part in _watched_parts(watch, title, value, names):
-        watch_inside(watch, label, part, names, seen, depth + 1)
-
-
-def _watched_parts(watch: Watch, title: str, value: Any, names: frozenset[str]) -> Iterator[Any]:
-    if isinstance(value, dict):
-        if len(value) <= MOST_ENTRIES:
-            watch.all_of(title, value)
-            yield from list(value.values())
-    elif isinstance(value, list | deque):
-        if len(value) <= MOST_ENTRIES:
-            watch.items(title, value)
-            yield from list(value)
-    elif isinstance(value, tuple):
-        yield from value[:MOST_ENTRIES]
-    elif isinstance(value, set | frozenset):
-        watch.equal(title, lambda: (tuple(sorted(map(repr, value))),))
-    elif _is_array(value):
-        if value.nbytes <= _LARGEST_ARRAY_BYTES:
-            watch.equal(title, lambda: (value.tobytes(),))
-    elif isinstance(value, type):
-        for kind in user_classes(value):
-            yield from _watched_attributes(watch, title, vars(kind), names)
-    elif isinstance(value, types.ModuleType | types.FunctionType | types.MethodType):
-        return
-    elif _has_attributes_of_the_user(value):
-        yield from _watched_attributes(watch, title, getattr(value, "__dict__", {}), names)
-        yield from _watched_slots(watch, title, value, names)
-        yield type(value)
-
-
-def _watched_attributes(
-    watch: Watch, title: str, holder: Any, names: frozenset[str]
-) -> Iterator[Any]:
-    for key in [key for key in holder if key in names]:
-        watch.values(f"{title}: {key}", partial(_entry, holder, key))
-        yield holder[key]
-
-
-def _watched_slots(watch: Watch, title: str, value: Any, names: frozenset[str]) -> Iterator[Any]:
-    slots = [
-        key
-        for kind in type(value).__mro__
-        for key in slots_of(kind)
-        if key in names and hasattr(value, key)
-    ]
-    for key in slots:
-        watch.values(f"{title}: {key}", partial(_slot, value, key))
-        yield getattr(value, key)
-
-
-def _entry(holder: Any, key: str) -> tuple[Any, ...]:
-    return (holder.get(key, Gone),)
-
-
-def _slot(holder: Any, key: str) -> tuple[Any, ...]:
-    return (getattr(holder, key, Gone),)
-
-
-def _has_attributes_of_the_user(value: Any) -> bool:
-    namespace = isinstance(value, types.SimpleNamespace | argparse.Namespace)
-    return namespace or not is_foreign(type(value).__module__)
-
-
-def _is_array(value: Any) -> bool:
-    return type(value).__module__ == "numpy" and hasattr(value, "tobytes")

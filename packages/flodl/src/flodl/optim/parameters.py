@@ -39,13 +39,16 @@ def as_list(source: Parameters) -> list[Any]:
 
 
 def _check_disjoint(groups: list[dict[str, Any]]) -> None:
-    owner: dict[Tensor, int] = {}
+    owner: dict[Tensor, tuple[int, str | None]] = {}
     for index, group in enumerate(groups):
         for position, item in enumerate(group["params"]):
             name, tensor = item if isinstance(item, tuple) else (None, item)
-            first = owner.setdefault(tensor, index) if isinstance(tensor, Tensor) else index
+            if not isinstance(tensor, Tensor):
+                continue
+            first, other_name = owner.setdefault(tensor, (index, name))
             if first != index:
-                described = repr(name) if name else f"{position} of shape {tuple(tensor.shape)}"
+                known = name or other_name
+                described = repr(known) if known else f"{position} of shape {tuple(tensor.shape)}"
                 raise ValueError(
                     f"parameter {described} of group {index} is in group {first} as well; "
                     "each parameter belongs to one group"
