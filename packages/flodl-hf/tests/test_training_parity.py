@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from flodl_hf import (
+    AutoModel,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
@@ -72,6 +73,33 @@ def test_loss_and_every_gradient_equal_the_reference(saved, family, head):
     mine = dict(ours.named_parameters())
     assert {id(p) for p in reference.values()} == {id(reference[name]) for name in mine}
     for name, parameter in mine.items():
+        wanted = reference[name].grad
+        assert (parameter.grad is None) == (wanted is None), name
+        if wanted is not None:
+            gate = 1e-5 * max(1.0, wanted.abs().max().item())
+            assert (parameter.grad - wanted).abs().max().item() <= gate, name
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        *((family, {}) for family in FAMILIES),
+        ("deberta-v2", {"relative_attention": False, "position_biased_input": True}),
+        ("deberta-v2", {"pos_att_type": []}),
+    ],
+)
+def test_gradients_of_padded_positions_equal_the_reference_too(saved, family, changes):
+    """A mean over all positions, or a probe, may look at them."""
+    folder, model = saved(family, "base", **changes)
+    ours = AutoModel.from_pretrained(folder)
+    inputs, _, _ = batch_for(model.config, "tokcls")
+    expected = model(**inputs).last_hidden_state
+    found = ours(**{name: inputs.get(name) for name in ours.input_names})
+    weights = torch.randn(expected.shape, generator=torch.Generator().manual_seed(4))
+    (expected * weights).sum().backward()
+    (found * weights).sum().backward()
+    reference = dict(model.named_parameters())
+    for name, parameter in ours.named_parameters():
         wanted = reference[name].grad
         assert (parameter.grad is None) == (wanted is None), name
         if wanted is not None:
@@ -222,6 +250,39 @@ def test_labels_of_another_shape_are_refused_with_the_one_that_is_needed(saved):
     inputs, _, _ = batch_for(model.config, "tokcls")
     with pytest.raises(HeadError, match=r"\[B, S\]"):
         ours.compute_loss(inputs, torch.zeros(3, 11, dtype=torch.long))
+
+
+def test_float16_parameters_in_training_are_said_once(saved, caplog):
+    folder, model = saved("bert", "seqcls")
+    inputs, labels, _ = batch_for(model.config, "seqcls")
+    load = AutoModelForSequenceClassification.from_pretrained
+    ours = load(folder, dtype=torch.float16)
+    with torch.no_grad():
+        ours(**inputs)
+    for dtype in (torch.bfloat16, torch.float32):
+        load(folder, dtype=dtype).train().compute_loss(inputs, labels)
+    assert "float16 parameters" not in caplog.text
+    for _ in range(2):
+        ours.train().compute_loss(inputs, labels)
+    assert caplog.text.count("trains with float16 parameters") == 1
+    assert "dtype=torch.float32" in caplog.text
+
+
+def test_positions_of_sines_are_those_of_the_reference_and_stay():
+    from transformers import DistilBertConfig as Reference
+    from transformers import DistilBertModel as ReferenceModel
+
+    from flodl_hf import DistilBertConfig, DistilBertForMaskedLM, DistilBertModel
+
+    sizes = {"vocab_size": 9, "dim": 7, "n_layers": 1, "n_heads": 1, "hidden_dim": 3}
+    sizes |= {"max_position_embeddings": 40, "sinusoidal_pos_embds": True}
+    expected = ReferenceModel(Reference(**sizes)).embeddings.position_embeddings.weight
+    config = DistilBertConfig(**sizes)
+    head = DistilBertForMaskedLM.build(config).graph.get_submodule("distilbert")
+    for backbone in (head, DistilBertModel.build(config)):
+        table = backbone.get_parameter("embeddings.position_embeddings.weight")
+        assert torch.equal(table, expected)
+        assert not table.requires_grad
 
 
 def test_the_tie_holds_through_copies_casts_and_steps():

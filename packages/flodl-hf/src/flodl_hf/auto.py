@@ -77,32 +77,37 @@ def family_of(data: Mapping[str, object], title: str) -> str:
         UnsupportedModelTypeError: It is none of the families here.
     """
     kind = data.get("model_type")
-    if kind not in BACKBONES:
+    if not isinstance(kind, str) or kind not in BACKBONES:
         raise UnsupportedModelTypeError(
             "model_type",
             f"{title}: config model_type={kind!r}; there are {', '.join(BACKBONES)}",
             value=kind,
         )
-    return str(kind)
+    return kind
 
 
 def read_family(files: FileSet) -> str:
     """Return the family of a model's files; see ``family_of``."""
-    return family_of(parse_object(files.require("config.json").read_bytes()), files.title)
+    path = files.require("config.json")
+    return family_of(parse_object(path.read_bytes(), str(path)), files.title)
 
 
 class AutoConfig:
     """Reads a config of any family."""
 
     @staticmethod
-    def from_json(text: str | bytes) -> HfConfig:
+    def from_json(text: str | bytes, title: str = "config") -> HfConfig:
         """Return the config that a text describes, of the class its ``model_type`` names.
+
+        Args:
+            text: What a ``config.json`` holds.
+            title: Where it is from, for messages.
 
         Raises:
             ConfigError: It is not legal.
         """
-        data = parse_object(text)
-        return BACKBONES[family_of(data, "config")].config_class.from_dict(data)
+        data = parse_object(text, title)
+        return BACKBONES[family_of(data, title)].config_class.from_dict(data)
 
     @staticmethod
     def from_pretrained(
@@ -128,7 +133,8 @@ class AutoConfig:
             token=token,
         )
         files = locate(source, options)
-        return AutoConfig.from_json(files.require("config.json").read_bytes())
+        path = files.require("config.json")
+        return AutoConfig.from_json(path.read_bytes(), str(path))
 
 
 class AutoModel:

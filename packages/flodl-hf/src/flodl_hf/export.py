@@ -100,7 +100,8 @@ def export_source(
     options = LoadOptions(revision=revision, tokenizer=None)
     files = locate(source, options.hub())
     family = read_family(files)
-    config = AutoConfig.from_json(files.require("config.json").read_bytes())
+    described = files.require("config.json")
+    config = AutoConfig.from_json(described.read_bytes(), str(described))
     notes = []
     chosen: str = head
     if head == "auto":
@@ -141,6 +142,7 @@ def export_checkpoint(
     """
     folder = _free_folder(out, force=force)
     path = Path(checkpoint)
+    stored = {name: dtype for name, (dtype, _) in checkpoint_info(path).tensors.items()}
     sidecar = Path(config) if config is not None else sidecar_of(path)
     try:
         text = sidecar.read_bytes()
@@ -150,7 +152,7 @@ def export_checkpoint(
             f"{sidecar}: cannot be read ({error})",
             hint="name the config of the model: --config FILE",
         ) from error
-    read = AutoConfig.from_json(text)
+    read = AutoConfig.from_json(text, str(sidecar))
     named = read.architectures[0] if read.architectures else None
     head = head_of(named)
     if head is None:
@@ -159,7 +161,6 @@ def export_checkpoint(
             f"{sidecar}: architectures[0]={named!r}: there are *{', *'.join(_SUFFIXES)}",
             value=named,
         )
-    stored = {name: dtype for name, (dtype, _) in checkpoint_info(path).tensors.items()}
     graph = _empty_graph(read, head, stored)
     graph.load_checkpoint(path, check_hash=False, strict=True)
     beside = [path.parent / name for name in TOKENIZER_FILES]

@@ -123,20 +123,59 @@ def test_a_size_that_is_missing_is_named(family, key):
         ("is_decoder", True),
         ("add_cross_attention", True),
         ("architectures", "BertModel"),
+        ("pad_token_id", 40),
+        ("pad_token_id", -2),
+        ("hidden_dropout_prob", 1.5),
+        ("attention_probs_dropout_prob", float("nan")),
+        ("classifier_dropout", -0.1),
+        ("layer_norm_eps", -1e-5),
+        ("layer_norm_eps", float("inf")),
+        ("type_vocab_size", -1),
+        ("initializer_range", -0.02),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_key(key, value):
-    with pytest.raises(ConfigError, match=key):
+    with pytest.raises(ConfigError, match=key) as caught:
         read(**{key: value})
+    assert caught.value.key == key
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '"bert"'])
-def test_what_is_no_object_is_refused(text):
-    with pytest.raises(ConfigError):
-        AutoConfig.from_json(text)
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        ("roberta", "pad_token_id", 19),
+        ("xlm-roberta", "max_position_embeddings", 2),
+        ("distilbert", "qa_dropout", 2),
+        ("albert", "inner_group_num", 0),
+        ("albert", "num_hidden_groups", 0),
+        ("albert", "classifier_dropout_prob", 9),
+        ("deberta-v2", "position_buckets", 1),
+        ("deberta-v2", "attention_head_size", 0),
+        ("deberta-v2", "embedding_size", 0),
+        ("deberta-v2", "pooler_dropout", 7),
+        ("deberta-v2", "conv_kernel_size", 2),
+    ],
+)
+def test_what_no_layer_can_be_built_with_is_refused(family, key, value):
+    named = "max_position_embeddings" if family == "roberta" else key
+    with pytest.raises(ConfigError, match=named):
+        read(family, **{key: value})
 
 
-@pytest.mark.parametrize("kind", ["gpt2", None, 7])
+@pytest.mark.parametrize("groups", [0, 3])
+def test_groups_of_a_convolution_divide_the_width(groups):
+    with pytest.raises(ConfigError, match="conv_groups"):
+        read("deberta-v2", conv_kernel_size=3, conv_groups=groups)
+    assert read("deberta-v2", conv_groups=groups).conv_kernel_size == 0  # not used
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '"bert"', "[" * 100_000, b"\xff\xfe\x80"])
+def test_what_is_no_object_is_refused_with_where_it_is_from(text):
+    with pytest.raises(ConfigError, match=r"some/config\.json"):
+        AutoConfig.from_json(text, "some/config.json")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", None, 7, ["bert"]])
 def test_other_families_are_refused_with_those_there_are(kind):
     with pytest.raises(UnsupportedModelTypeError, match="albert, bert, deberta-v2"):
         AutoConfig.from_json(json.dumps({**SIZES, "model_type": kind}))

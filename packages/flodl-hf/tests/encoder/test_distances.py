@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from flodl_hf import DebertaV2Config, DebertaV2Model
 from flodl_hf.encoder.distances import Distances, bucket
 
 
@@ -40,3 +41,21 @@ def test_without_buckets_every_distance_has_a_row():
     index = distances(torch.zeros(1, 20, 4))
     at = torch.arange(20)
     assert torch.equal(index, (at[:, None] - at[None, :] + 8).clamp(0, 15))
+
+
+def test_any_number_of_positions_costs_nothing_before_it_is_used():
+    config = DebertaV2Config(
+        vocab_size=9,
+        hidden_size=4,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=3,
+        max_position_embeddings=10**15,
+        relative_attention=True,
+        position_buckets=8,
+        pos_att_type=("c2p",),
+        position_biased_input=False,
+    )
+    model = DebertaV2Model.build(config)
+    given = dict.fromkeys(model.input_names) | {"input_ids": torch.ones(1, 5, dtype=torch.long)}
+    assert model(**given).shape == (1, 5, 4)

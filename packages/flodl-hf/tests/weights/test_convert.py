@@ -1,13 +1,14 @@
 import json
 import os
 import pickle
+import random
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from flodl_hf import AutoModelForMaskedLM, NoSafetensorsError, WeightsError
-from flodl_hf.weights.convert import convert_pickle
+from flodl_hf.weights.convert import convert_pickle, read_pickle
 
 
 @pytest.fixture
@@ -84,15 +85,22 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not(tmp_path):
     trace = tmp_path / "trace"
     for write in (torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))):
         write({"w": Payload(str(trace))}, tmp_path / "pytorch_model.bin")
-        with pytest.raises(WeightsError, match="refused"):
+        with pytest.raises(WeightsError, match="refused") as caught:
             convert_pickle(tmp_path / "pytorch_model.bin", tmp_path / "out")
+        # torch advises to read the file unsafely.
+        assert "weights_only" not in caught.value.message
         assert not trace.exists()
         assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [([torch.zeros(2)], "holds a list"), ({"w": torch.zeros(2), "epoch": 3}, "'epoch' is a int")],
+    [
+        ([torch.zeros(2)], "holds a list"),
+        ({"w": torch.zeros(2), "epoch": 3}, "'epoch' is a int"),
+        ({"w": torch.eye(2).to_sparse()}, "'w' is a tensor that safetensors cannot hold"),
+        ({"w": torch.zeros(2, device="meta")}, r"'w' .* cannot hold \(meta\)"),
+    ],
 )
 def test_what_is_no_table_of_tensors_is_refused(tmp_path, content, said):
     torch.save(content, tmp_path / "pytorch_model.bin")
@@ -106,6 +114,24 @@ def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "x.bin").write_bytes((tmp_path / "x.bin").read_bytes()[:200])
     with pytest.raises(WeightsError, match=r"x\.bin"):
         convert_pickle(tmp_path / "x.bin", tmp_path / "out")
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_damage_of_any_kind_is_refused_or_without_effect(tmp_path, is_zip):
+    path = tmp_path / "x.bin"
+    torch.save({"w": torch.arange(5.0)}, path, _use_new_zipfile_serialization=is_zip)
+    whole, draw = path.read_bytes(), random.Random(1)
+    refused = 0
+    for _ in range(150):
+        damaged = bytearray(whole)
+        for _ in range(4):
+            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+        path.write_bytes(damaged[: draw.randrange(1, 2 * len(damaged))])
+        try:
+            read_pickle(path)
+        except WeightsError:
+            refused += 1
+    assert refused > 100
 
 
 def test_tensors_that_share_memory_are_written_apart(tmp_path):

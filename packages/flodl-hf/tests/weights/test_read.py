@@ -189,6 +189,13 @@ def test_a_copy_of_a_bias_that_differs_is_an_error(head, stored):
     refuses(head, stored, TiedWeightError, "one bias, but differ")
 
 
+def test_a_copy_of_the_word_table_has_its_shape_and_a_floating_dtype(head, stored):
+    name = "cls.predictions.decoder.weight"
+    error = refuses(head, stored | {name: torch.zeros(39, 16)}, KeySetError, name)
+    assert error.report.mismatched == [(name, (39, 16), (40, 16))]
+    refuses(head, stored | {name: torch.zeros(40, 16, dtype=torch.int8)}, DtypeError, name)
+
+
 def test_either_name_of_the_bias_is_enough(head, stored):
     bias = stored.pop("cls.predictions.bias")
     stored["cls.predictions.decoder.bias"] = bias
@@ -272,6 +279,65 @@ def test_an_index_names_no_file_elsewhere(head, stored, tmp_path, name):
     index["bert.embeddings.LayerNorm.bias"] = name
     path.write_text(json.dumps({"weight_map": index}))
     refuses(head, tmp_path, WeightsError, "beside the index")
+
+
+def test_a_shard_that_is_missing_is_named(saved):
+    folder, _ = saved("bert", "seqcls")
+    write_shards(folder, load_file(folder / "model.safetensors"))
+    (folder / "model.safetensors").unlink()
+    assert AutoModelForSequenceClassification.from_pretrained(folder).load_report.is_complete
+    (folder / "b.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"b\.safetensors, which is not there"):
+        AutoModelForSequenceClassification.from_pretrained(folder)
+
+
+def test_a_classifier_without_dimensions_is_refused_or_new(saved):
+    folder, _ = saved("bert", "seqcls")
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {"classifier.weight": torch.tensor(1.0)}, folder / "model.safetensors")
+    with pytest.raises(KeySetError, match=r"classifier\.weight: stored \[\]"):
+        AutoModelForSequenceClassification.from_pretrained(folder)
+    head = AutoModelForSequenceClassification.from_pretrained(folder, new_head=True)
+    assert head.load_report.new == ["classifier.weight"]
+
+
+def test_names_of_labels_that_are_given_say_how_many_there_are(saved):
+    folder, _ = saved("bert", "seqcls")
+    load = AutoModelForSequenceClassification.from_pretrained
+    with pytest.raises(KeySetError, match=r"stored \[3\], the model has \[2\]"):
+        load(folder, id2label={0: "no", 1: "yes"})
+    assert load(folder, id2label={0: "no", 1: "yes"}, new_head=True).labels == ("no", "yes")
+    assert load(folder, id2label={0: "a", 1: "b", 2: "c"}).labels == ("a", "b", "c")
+    for wrong in ({}, {1: "a", 2: "b", 3: "c"}, {"0": "a", "1": "b", "2": "c"}):
+        with pytest.raises(ValueError, match="id2label"):
+            load(folder, id2label=wrong)
+    with pytest.raises(ValueError, match="names 3 classes, num_labels=2"):
+        load(folder, id2label={0: "a", 1: "b", 2: "c"}, num_labels=2)
+
+
+def test_code_that_a_config_names_is_not_run_and_said(saved, caplog):
+    folder, model = saved("bert", "seqcls")
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoModelForSequenceClassification": "modeling_own.Own"}
+    (folder / "config.json").write_text(json.dumps(config))
+    head = AutoModelForSequenceClassification.from_pretrained(folder)
+    AutoModelForSequenceClassification.from_pretrained(folder)
+    assert torch.equal(head.classifier.weight, model.classifier.weight)
+    assert caplog.text.count("auto_map names code of its own, which is never run") == 1
+
+
+def test_several_dtypes_in_one_file_are_kept_and_said(saved, caplog):
+    folder, _ = saved("bert", "seqcls")
+    tensors = load_file(folder / "model.safetensors")
+    mixed = tensors | {"classifier.weight": tensors["classifier.weight"].half()}
+    save_file(mixed, folder / "model.safetensors")
+    head = AutoModelForSequenceClassification.from_pretrained(folder)
+    assert head.classifier.weight.dtype == torch.float16
+    assert "float16 and float32 are kept as they are; dtype=" in caplog.text
+    caplog.clear()
+    head = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
+    assert head.classifier.weight.dtype == torch.float32
+    assert "dtype=" not in caplog.text
 
 
 def test_large_models_are_written_as_shards_that_the_reference_reads(saved, tmp_path):

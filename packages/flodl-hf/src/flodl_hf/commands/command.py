@@ -25,6 +25,17 @@ def command(
     return parser
 
 
+def positive(text: str) -> int:
+    """Return a whole number of at least 1; ``argparse`` says what is wrong with another."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 1 or more")
+    return value
+
+
 def show(args: argparse.Namespace, value: object, lines: Sequence[str]) -> None:
     """Print a value as JSON where that was asked for, else as lines."""
     sys.stdout.write((json.dumps(value, indent=2) if args.json else "\n".join(lines)) + "\n")

@@ -14,10 +14,17 @@ def add_to(commands: Any) -> None:
     parser = command(
         commands, "convert", "write the tensors of a pickled file as safetensors", _convert
     )
-    parser.add_argument("source", metavar="REPO_OR_DIR_OR_FILE")
-    parser.add_argument("--revision")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--force", action="store_true")
+    parser.add_argument(
+        "source", metavar="REPO_OR_DIR_OR_FILE", help="with pytorch_model.bin, or that file"
+    )
+    parser.add_argument("--revision", metavar="REF", help="branch, tag or commit of a repository")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where to write; beside the source, or into the cache, if left out",
+    )
+    parser.add_argument("--force", action="store_true", help="convert again")
 
 
 def _convert(args: argparse.Namespace) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flodl_hf.commands.command import DONE, MisuseError, command, show
@@ -44,6 +46,13 @@ def add_to(commands: Any) -> None:
     parser = command(commands, "example", "run a small example", _example)
     parser.add_argument("name", metavar="NAME", help="such as bert-ner; list shows all")
     parser.add_argument("--source", metavar="ID_OR_DIR", help="another checkpoint than usual")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(_FINETUNE),
+        metavar="DIR",
+        help=f"where {_FINETUNE} saves; {_FINETUNE} if left out",
+    )
 
 
 def _example(args: argparse.Namespace) -> int:
@@ -53,7 +62,7 @@ def _example(args: argparse.Namespace) -> int:
     if args.name not in names():
         raise MisuseError(f"no example {args.name!r}; there are {', '.join(names())}")
     if args.name == _FINETUNE:
-        value, lines = _finetune(args.source or _repo("distilbert", "base"))
+        value, lines = _finetune(args.source or _repo("distilbert", "base"), args.out)
     else:
         family, _, task = args.name.partition("-") if args.name == _AUTO else _split(args.name)
         source = args.source or _repo("roberta" if args.name == _AUTO else family, _TASKS[task])
@@ -131,8 +140,8 @@ def _fill(source: str) -> tuple[object, list[str]]:
     return found, [text, *(f"  {word:<16}{score:.3f}" for word, score in found)]
 
 
-def _finetune(source: str) -> tuple[object, list[str]]:
-    """Teach a classifier to tell glad texts from sad ones, in a few seconds."""
+def _finetune(source: str, out: Path) -> tuple[object, list[str]]:
+    """Teach a classifier to tell glad texts from sad ones, in a few seconds, and save it."""
     import torch
 
     from flodl import Trainer
@@ -164,15 +173,32 @@ def _finetune(source: str) -> tuple[object, list[str]]:
         .max_grad_norm(1.0)
         .run()
     )
-    handle.join().load_into(built[-1])
+    head = built[-1]
+    handle.join().load_into(head)
     losses = [metrics.avg_loss for metrics in handle.metrics()]
-    texts = [text for text, _ in rows]
     right = sum(
         scores[0][0] == ("sad", "glad")[label]
-        for (_, label), scores in zip(rows, built[-1].predict(texts), strict=True)
+        for (_, label), scores in zip(rows, head.predict([text for text, _ in rows]), strict=True)
     )
-    value = {"losses": losses, "right": right, "of": len(rows)}
-    return value, [*_told(losses), f"{right} of {len(rows)} texts told apart"]
+    out.mkdir(parents=True, exist_ok=True)
+    head.graph.save_checkpoint(out / "model.fdl")
+    tokenizer.save(out / "tokenizer.json")
+    value = {
+        "losses": losses,
+        "right": right,
+        "of": len(rows),
+        "checkpoint": str(out / "model.fdl"),
+    }
+    told = [f"{right} of {len(rows)} texts told apart; saved, now try", *_next_commands(out)]
+    return value, [*_told(losses), *told]
+
+
+def _next_commands(out: Path) -> list[str]:
+    checkpoint, export = shlex.quote(str(out / "model.fdl")), shlex.quote(str(out / "export"))
+    return [
+        f"  fdl flodl-hf export --checkpoint {checkpoint} --out {export}",
+        f"  fdl flodl-hf verify-export {export} --no-hub-source",
+    ]
 
 
 def _told(losses: list[float]) -> Iterator[str]:

@@ -11,17 +11,30 @@ from flodl_hf.commands.command import DONE, MisuseError, command, show
 
 def add_to(commands: Any) -> None:
     """Add ``export``."""
-    parser = command(commands, "export", "write a model as the reference does", _export)
-    parser.add_argument("--hub", metavar="ID", help="repository, or a local directory")
-    parser.add_argument("--checkpoint", type=Path, metavar="FILE")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument(
-        "--head", choices=("auto", "base", "seqcls", "tokcls", "qa", "mlm"), default=None
+    parser = command(
+        commands, "export", "write a model as a directory that transformers loads", _export
     )
-    parser.add_argument("--config", type=Path)
-    parser.add_argument("--revision")
-    parser.add_argument("--force", action="store_true")
-    parser.add_argument("--preserve-source-config", action="store_true")
+    parser.add_argument("--hub", metavar="ID_OR_DIR", help="repository, or a model's directory")
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="of save_checkpoint (.fdl)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="what is written")
+    parser.add_argument(
+        "--head",
+        choices=("auto", "base", "seqcls", "tokcls", "qa", "mlm"),
+        help="with --hub: which head; by the config's architectures if left out",
+    )
+    parser.add_argument("--revision", metavar="REF", help="with --hub: branch, tag or commit")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="with --checkpoint: its config; <stem>.config.json beside it if left out",
+    )
+    parser.add_argument(
+        "--preserve-source-config",
+        action="store_true",
+        help="with --checkpoint: also write its config as it is, as config.source.json",
+    )
+    parser.add_argument("--force", action="store_true", help="replace a model that is there")
 
 
 def _export(args: argparse.Namespace) -> int:

@@ -13,10 +13,16 @@ _ALL = "all"
 
 def add_to(commands: Any) -> None:
     """Add ``parity``."""
-    parser = command(commands, "parity", "write what the reference computes for a cell", _parity)
+    parser = command(commands, "parity", "write what transformers computes for a cell", _parity)
     parser.add_argument("cell", metavar="CELL", help="such as bert-qa, or all")
     parser.add_argument("--offline", action="store_true", help="seeded tiny models, no network")
-    parser.add_argument("--out", type=Path, default=Path("parity"), metavar="DIR")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("parity"),
+        metavar="DIR",
+        help="where to write; parity if left out",
+    )
 
 
 def _parity(args: argparse.Namespace) -> int:

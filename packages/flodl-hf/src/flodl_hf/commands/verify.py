@@ -21,14 +21,23 @@ def add_to(commands: Any) -> None:
 
 def _add_verify_export(commands: Any) -> None:
     for family in (None, *FAMILIES):
-        name = "verify-export" if family is None else f"verify-export-{family}"
-        parser = command(commands, name, "check an export against the reference", _verify_export)
-        parser.add_argument("folder", type=Path, metavar="DIR")
+        name, about = "verify-export", "check an exported directory against transformers"
+        if family is not None:
+            name, about = (
+                f"{name}-{family}",
+                f"the same, against the usual repository of {family}",
+            )
+        parser = command(commands, name, about, _verify_export)
+        parser.add_argument("folder", type=Path, metavar="DIR", help="what export wrote")
         source = parser.add_mutually_exclusive_group()
-        source.add_argument("--hub-source", metavar="ID")
-        source.add_argument("--no-hub-source", action="store_true")
-        source.add_argument("--source", type=Path, metavar="DIR")
-        parser.add_argument("--prompt")
+        source.add_argument("--hub-source", metavar="ID", help="it was made from this repository")
+        source.add_argument(
+            "--source", type=Path, metavar="DIR", help="it was made from this directory"
+        )
+        source.add_argument(
+            "--no-hub-source", action="store_true", help="do not compare with what it was made from"
+        )
+        parser.add_argument("--prompt", metavar="TEXT", help="what to compare outputs for")
         parser.set_defaults(family=family)
 
 
@@ -46,9 +55,12 @@ def _verify_export(args: argparse.Namespace) -> int:
         prompt=args.prompt or PROMPT,
     )
     lines = [
-        f"{'FAIL' if found else 'PASS'} {name} {found}" for name, found in report.checks.items()
+        f"FAIL {name}: {found}" if found else f"PASS {name}"
+        for name, found in report.checks.items()
     ]
     lines += [f"SKIP {name}: {why}" for name, why in report.skipped.items()]
+    if report.difference is not None:
+        lines.append(f"largest difference between flodl and transformers: {report.difference:.1e}")
     value = {
         "folder": report.folder,
         "head": report.head,
@@ -65,11 +77,15 @@ def _add_verify_matrix(commands: Any) -> None:
     parser = command(
         commands, "verify-matrix", "export and verify every family in every shape", _verify_matrix
     )
-    parser.add_argument("--families", help="some of them, with commas")
-    parser.add_argument("--heads", help="some of them, with commas")
+    parser.add_argument("--families", metavar="A,B", help="some of them; all if left out")
+    parser.add_argument(
+        "--heads", metavar="X,Y", help="some of base, mlm, seqcls, tokcls, qa; all if left out"
+    )
     parser.add_argument("--offline", action="store_true", help="seeded tiny models, no network")
     parser.add_argument("--keep", action="store_true", help="leave the exports")
-    parser.add_argument("--staging-dir", type=Path)
+    parser.add_argument(
+        "--staging-dir", type=Path, metavar="DIR", help="where exports go; they stay there"
+    )
 
 
 def _verify_matrix(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from flodl_hf.config.base import HfConfig, Sizes
 from flodl_hf.config.bert import BERT_SIZES
-from flodl_hf.errors import ConfigError
+from flodl_hf.config.fields import check_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,8 @@ class AlbertConfig(HfConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key in ("num_hidden_groups", "inner_group_num", "embedding_size"):
-            if getattr(self, key) < 1:
-                raise ConfigError(key, f"config {key}={getattr(self, key)}: expected 1 or more")
+        for key in ("num_hidden_groups", "inner_group_num"):
+            check_number(key, getattr(self, key), 1)
 
     def sizes(self) -> Sizes:
         """Return the sizes of the encoder."""

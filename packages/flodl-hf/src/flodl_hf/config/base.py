@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from flodl_hf.config.fields import read_labels, read_value
+from flodl_hf.config.fields import check_number, read_labels, read_value
 from flodl_hf.errors import ConfigError, UnsupportedModelTypeError
 
 ACTIVATIONS = (
@@ -91,7 +91,7 @@ class HfConfig:
 
     def __post_init__(self) -> None:
         for key in self.presence:
-            _check_positive(key, getattr(self, key))
+            check_number(key, getattr(self, key), 1)
         sizes = self.sizes()
         if sizes.hidden % sizes.heads:
             key = next(key for key in self.presence if key.endswith("_heads"))
@@ -103,7 +103,8 @@ class HfConfig:
         for key in self.activation_keys():
             check_activation(key, getattr(self, key))
         if self.num_labels is not None:
-            _check_positive("num_labels", self.num_labels)
+            check_number("num_labels", self.num_labels, 1)
+        self._check_numbers()
         kinds = ("regression", "single_label_classification", "multi_label_classification")
         if self.problem_type not in (None, *kinds):
             raise ConfigError(
@@ -111,6 +112,18 @@ class HfConfig:
                 f"config problem_type={self.problem_type!r}: expected one of {', '.join(kinds)}",
                 value=self.problem_type,
             )
+
+    def _check_numbers(self) -> None:
+        """Refuse numbers that no layer can be built with."""
+        check_number("pad_token_id", self.pad_token_id, -1, self.vocab_size - 1)
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            if value is None:
+                continue
+            if "dropout" in item.name:
+                check_number(item.name, value, 0, 1)
+            elif item.name in {"type_vocab_size", "layer_norm_eps", "initializer_range"}:
+                check_number(item.name, value, 0)
 
     def sizes(self) -> Sizes:
         """Return the sizes of the encoder."""
@@ -151,13 +164,17 @@ class HfConfig:
     # ------------------------------------------------------------- JSON
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
+    def from_json(cls, text: str | bytes, title: str = "config") -> Self:
         """Return the config that a text describes.
+
+        Args:
+            text: What a ``config.json`` holds.
+            title: Where it is from, for messages.
 
         Raises:
             ConfigError: It is no JSON object, a size is missing, or a value is illegal.
         """
-        return cls.from_dict(parse_object(text))
+        return cls.from_dict(parse_object(text, title))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -247,18 +264,18 @@ def check_activation(key: str, name: str) -> None:
         )
 
 
-def parse_object(text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object in a text.
+def parse_object(text: str | bytes, title: str = "config") -> dict[str, Any]:
+    """Return the JSON object in a text; ``title`` says in messages which text.
 
     Raises:
         ConfigError: The text is no JSON, or no object.
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
-        raise ConfigError("", f"config: no JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("", f"{title}: no JSON ({error})") from error
     if not isinstance(data, dict):
-        raise ConfigError("", f"config: a JSON {type(data).__name__}, expected an object")
+        raise ConfigError("", f"{title}: a JSON {type(data).__name__}, expected an object")
     return data
 
 
@@ -275,11 +292,6 @@ def read_config_text(directory: str | os.PathLike[str]) -> str:
         raise ConfigError(
             "", f"{path}: cannot be read ({error})", hint="name a directory with a config.json"
         ) from error
-
-
-def _check_positive(key: str, value: int) -> None:
-    if value < 1:
-        raise ConfigError(key, f"config: {key} is {value}; expected 1 or more", value=value)
 
 
 def _refuse_unsupported(data: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from flodl_hf.config.base import HfConfig, Sizes
+from flodl_hf.errors import ConfigError
 
 BERT_SIZES = (
     "vocab_size",
@@ -22,6 +23,8 @@ class BertLikeConfig(HfConfig):
     """The keys that BERT, RoBERTa and XLM-RoBERTa have in common."""
 
     presence: ClassVar[tuple[str, ...]] = BERT_SIZES
+    counts_from_pad: ClassVar[bool] = False
+    """Whether positions begin after the pad id."""
 
     hidden_size: int
     num_hidden_layers: int
@@ -33,6 +36,16 @@ class BertLikeConfig(HfConfig):
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     classifier_dropout: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.counts_from_pad and self.pad_token_id + 1 >= self.max_position_embeddings:
+            raise ConfigError(
+                "max_position_embeddings",
+                f"config max_position_embeddings={self.max_position_embeddings}: the first "
+                f"{self.pad_token_id + 1} are for padding, expected more",
+                value=self.max_position_embeddings,
+            )
 
     def sizes(self) -> Sizes:
         """Return the sizes of the encoder."""
@@ -83,6 +96,7 @@ class RobertaConfig(BertLikeConfig):
     """Config of a RoBERTa model."""
 
     model_type: ClassVar[str] = "roberta"
+    counts_from_pad: ClassVar[bool] = True
 
     pad_token_id: int = 1
 
@@ -106,6 +120,7 @@ class XlmRobertaConfig(BertLikeConfig):
     """Config of an XLM-RoBERTa model."""
 
     model_type: ClassVar[str] = "xlm-roberta"
+    counts_from_pad: ClassVar[bool] = True
 
     pad_token_id: int = 1
 

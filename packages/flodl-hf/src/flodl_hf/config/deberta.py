@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from flodl_hf.config.base import HfConfig, Sizes, check_activation
 from flodl_hf.config.bert import BERT_SIZES
+from flodl_hf.config.fields import check_number
 from flodl_hf.errors import ConfigError
 
 
@@ -65,8 +66,34 @@ class DebertaV2Config(HfConfig):
                 f"{self.hidden_size}",
                 value=self.pooler_hidden_size,
             )
+        for key in ("embedding_size", "attention_head_size"):
+            if getattr(self, key) is not None:
+                check_number(key, getattr(self, key), 1)
+        if self.position_buckets == 1:
+            raise ConfigError(
+                "position_buckets",
+                "config position_buckets=1: expected 2 or more, or -1 for none",
+                value=1,
+            )
         if self.conv_kernel_size > 0:
-            check_activation("conv_act", self.conv_act)
+            self._check_convolution()
+
+    def _check_convolution(self) -> None:
+        check_activation("conv_act", self.conv_act)
+        if self.conv_kernel_size % 2 == 0:
+            raise ConfigError(
+                "conv_kernel_size",
+                f"config conv_kernel_size={self.conv_kernel_size}: expected an odd number, which "
+                "keeps the length of a text",
+                value=self.conv_kernel_size,
+            )
+        if self.conv_groups < 1 or self.hidden_size % self.conv_groups:
+            raise ConfigError(
+                "conv_groups",
+                f"config conv_groups={self.conv_groups}: does not divide the hidden_size, "
+                f"{self.hidden_size}",
+                value=self.conv_groups,
+            )
 
     @classmethod
     def read_field(cls, key: str, value: Any, kind: str) -> Any:

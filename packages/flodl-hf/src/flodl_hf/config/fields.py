@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,6 +40,17 @@ def read_value(key: str, value: Any, kind: str) -> Any:
     if kind == "float":
         return float(value)
     return tuple(value) if kind == "list" else value
+
+
+def check_number(key: str, value: float, least: float, most: float = math.inf) -> None:
+    """Refuse a number outside a range, or one that is none.
+
+    Raises:
+        ConfigError: Names the range.
+    """
+    if not least <= value <= most or math.isinf(value):
+        words = f"{least} or more" if math.isinf(most) else f"{least} to {most}"
+        raise ConfigError(key, f"config {key}={value}: expected {words}", value=value)
 
 
 def read_labels(data: Mapping[str, Any]) -> tuple[str, ...] | None:

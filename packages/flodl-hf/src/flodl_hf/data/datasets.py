@@ -12,7 +12,8 @@ from flodl_hf.data.align import IGNORED, token_labels, token_span
 from flodl_hf.data.masking import MlmCollator
 from flodl_hf.errors import EmptyBatchError, SequenceTooLongError
 from flodl_hf.tokenizer.encoded import EncodedBatch, Row
-from flodl_hf.tokenizer.tokenizer import HfTokenizer, Truncation
+from flodl_hf.tokenizer.given import Truncation
+from flodl_hf.tokenizer.tokenizer import HfTokenizer
 
 BUCKETS = (32, 64, 128, 256, 512)
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -18,6 +18,8 @@ from flodl_hf.encoder.layer import EncoderLayer
 from flodl_hf.encoder.masks import PrepareMask
 from flodl_hf.encoder.spec import FamilySpec
 
+_PREPARED = 4096  # tokens; a model without absolute positions may name any number of them
+
 
 def first_token(x: Tensor) -> Tensor:
     """Return the states of the first token, ``[B, H]``."""
@@ -121,7 +123,7 @@ def _deberta(config: HfConfig, spec: FamilySpec) -> FlowBuilder:
             span=config.span(),
             buckets=config.position_buckets,
             reach=config.reach(),
-            length=config.max_position_embeddings,
+            length=min(config.max_position_embeddings, _PREPARED),
         )
         flow = flow.fork(RelativeTable(config, distances), key="encoder").tag("rel")
         flow = flow.fork(distances).tag("_distance")

@@ -93,12 +93,9 @@ class DisentangledLayer(PostNorm):
         if rel is not None and distance is not None:
             bias = self._position_scores(q, k, rel, distance)
         if mask is not None:
-            if bias is None:
-                bias = torch.zeros((), dtype=q.dtype, device=q.device).expand(mask.shape)
+            bias = _blocked(bias, mask, q.dtype)
             # A padded query attends to everything alike, without a gradient, as in the reference.
-            q = q.masked_fill(~mask.diagonal(dim1=-2, dim2=-1)[..., None], 0)
-            # Filled, not added: a sum could leave half precision's range.
-            bias = bias.masked_fill(~mask, torch.finfo(q.dtype).min)
+            q = q.masked_fill(~_is_real(mask), 0)
         return self.attend(q, k, v, bias, self._scale)
 
     def _position_scores(
@@ -123,6 +120,24 @@ class DisentangledLayer(PostNorm):
         """Return ``[heads, R, d]``, the same for all rows of a batch."""
         projected: Tensor = projection(rel)
         return projected.view(len(rel), self.heads, -1).transpose(0, 1)
+
+
+def _is_real(mask: Tensor) -> Tensor:
+    """Return which tokens are real, ``[B, 1, S, 1]``, of a mask of pairs."""
+    return mask.diagonal(dim1=-2, dim2=-1)[..., None]
+
+
+def _blocked(bias: Tensor | None, mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a bias that keeps pairs with padding apart.
+
+    Filled, not added: a sum could leave half precision's range. A padded query gets zeros: its
+    scores are alike then, too, and fused kernels divide by their number in the backward pass,
+    which the logarithm of a sum near the smallest number would lose.
+    """
+    if bias is None:
+        bias = torch.zeros((), dtype=dtype, device=mask.device)
+    fill = _is_real(mask).to(bias.dtype) * torch.finfo(bias.dtype).min
+    return torch.where(mask, bias, fill)
 
 
 class Convolution(nn.Module):

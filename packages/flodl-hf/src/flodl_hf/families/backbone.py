@@ -15,7 +15,7 @@ from flodl_hf.errors import HeadError
 from flodl_hf.heads.loading import LoadOptions, PretrainedOptions, load_backbone
 from flodl_hf.hub.fetch import locate
 from flodl_hf.weights.blank import without_values
-from flodl_hf.weights.init import initialize
+from flodl_hf.weights.init import initialize, set_sinusoids
 
 
 class Backbone:
@@ -49,6 +49,8 @@ class Backbone:
             generator=generator,
             dtype=dtype or torch.float32,
         )
+        if getattr(config, "sinusoidal_pos_embds", False):
+            set_sinusoids(graph)
         config = config.with_architectures(f"{cls.spec.class_stem}Model")
         graph.set_source_config(config.to_json())
         graph.to(device)

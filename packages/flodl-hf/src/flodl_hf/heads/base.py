@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -23,13 +23,12 @@ from flodl_hf.hub.fetch import locate
 from flodl_hf.tokenizer.encoded import EncodedBatch
 from flodl_hf.tokenizer.tokenizer import HfTokenizer
 from flodl_hf.weights.blank import without_values
-from flodl_hf.weights.init import initialize
+from flodl_hf.weights.init import initialize, set_sinusoids
 from flodl_hf.weights.report import HfLoadReport
 
 _log = logging.getLogger(__name__)
 
 Encoded = EncodedBatch | Batch | Mapping[str, Tensor]
-T = TypeVar("T")
 
 
 class Head(nn.Module):
@@ -108,6 +107,8 @@ class Head(nn.Module):
             generator=generator,
             dtype=dtype or torch.float32,
         )
+        if getattr(config, "sinusoidal_pos_embds", False):
+            set_sinusoids(graph)
         config = config.with_architectures(cls.architecture())
         if cls.shape in {"sequence", "token"}:
             config = config.replace(num_labels=count)
@@ -217,6 +218,8 @@ class Head(nn.Module):
             )
         if attention_mask is None:
             self._warn_of_pads(input_ids)
+        if self.training and torch.is_grad_enabled():
+            self._warn_of_half()
         logits: Tensor = self.graph(input_ids, **given)
         return logits
 
@@ -232,6 +235,17 @@ class Head(nn.Module):
                 type(self).__name__,
                 pad,
             )
+
+    def _warn_of_half(self) -> None:
+        """Say once that steps of an optimizer are lost in float16."""
+        if torch.compiler.is_compiling() or next(self.parameters()).dtype != torch.float16:
+            return
+        warn_once(
+            _log,
+            "%s trains with float16 parameters, which lose small steps: load it with "
+            "dtype=torch.float32, and train with mixed precision",
+            type(self).__name__,
+        )
 
     def named_modules(
         self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
@@ -286,12 +300,14 @@ class Head(nn.Module):
                 hint="take the tokenizer of the model's own repository",
             )
         pad = tokenizer.pad_id
-        if pad is not None and pad != sizes.pad and self.spec.positions == "offset":
-            raise TokenizerMismatchError(
-                f"the tokenizer pads with id {pad}, the model's pad_token_id is {sizes.pad}, and "
-                "positions are counted around it",
-                hint="take the tokenizer of the model's own repository",
-            )
+        if pad is not None and pad != sizes.pad:
+            said = f"the tokenizer pads with id {pad}, the model's pad_token_id is {sizes.pad}"
+            if self.spec.positions == "offset":
+                raise TokenizerMismatchError(
+                    f"{said}, and positions are counted around it",
+                    hint="take the tokenizer of the model's own repository",
+                )
+            _log.warning("%s: %s; pads are masked in either case", type(self).__name__, said)
         self.tokenizer = tokenizer
         return self
 
@@ -360,36 +376,6 @@ class Head(nn.Module):
                 yield
         finally:
             self.train(was_training)
-
-
-def batches_of(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
-    """Yield indices in batches, alike lengths together, so that little is padded.
-
-    Raises:
-        ValueError: ``size`` is less than 1.
-    """
-    if size < 1:
-        raise ValueError(f"batch_size={size}: expected 1 or more")
-    order = sorted(range(len(lengths)), key=lambda index: lengths[index])
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
-
-
-def in_order(found: Mapping[int, T]) -> list[T]:
-    """Return results by index as a list."""
-    return [found[index] for index in range(len(found))]
-
-
-def check_list(value: object, method: str) -> None:
-    """Refuse a single text where a list of them is meant.
-
-    Raises:
-        TypeError: It would be taken letter by letter.
-    """
-    if isinstance(value, str):
-        raise TypeError(
-            f"{method}({value[:40]!r}): expected a list; for a single one [{value[:20]!r}]"
-        )
 
 
 def _get(enc: Encoded, name: str) -> Tensor | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flodl_hf.errors import NoSafetensorsError
+from flodl_hf.errors import NoSafetensorsError, WeightsError
 from flodl_hf.hub.fetch import FileSet, converted_folder
 from flodl_hf.weights.source import INDEX_NAME, WEIGHTS_NAME, read_index
 
@@ -18,6 +18,7 @@ def find_weights(files: FileSet) -> Path:
 
     Raises:
         NoSafetensorsError: There is only a pickle, which loaders never open; or nothing.
+        WeightsError: A shard is missing.
     """
     if files.repo_id is not None and files.revision is not None:
         copy = converted_folder(files.repo_id, files.revision) / WEIGHTS_NAME
@@ -28,8 +29,7 @@ def find_weights(files: FileSet) -> Path:
         return single
     index = files.find(INDEX_NAME)
     if index is not None:
-        for shard in sorted({path.name for path in read_index(index).values()}):
-            files.require(shard)
+        _require_parts(files, index)
         return index
     pickle = next((name for name in PICKLES if files.find(name) is not None), None)
     if pickle is None:
@@ -48,14 +48,26 @@ def find_pickle(files: FileSet) -> Path:
 
     Raises:
         NoSafetensorsError: There is none.
+        WeightsError: A part is missing.
     """
     for name in PICKLES:
         path = files.find(name)
         if path is not None:
             if path.suffix == ".json":
-                for part in sorted({item.name for item in read_index(path).values()}):
-                    files.require(part)
+                _require_parts(files, path)
             return path
     raise NoSafetensorsError(
         f"{files.title}: no {' or '.join(PICKLES)}: there is nothing to convert"
     )
+
+
+def _require_parts(files: FileSet, index: Path) -> None:
+    """See that every file that an index names is there; on the Hub, fetch it."""
+    for name in sorted({path.name for path in read_index(index).values()}):
+        if files.repo_id is not None:
+            files.require(name)
+        elif files.find(name) is None:
+            raise WeightsError(
+                f"{index}: names {name}, which is not there",
+                hint="copy or download the missing file",
+            )

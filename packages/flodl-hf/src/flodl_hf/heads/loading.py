@@ -12,12 +12,13 @@ from typing import Literal, TypedDict
 
 import torch
 
+from flodl.core.log import warn_once
 from flodl.graph import Graph
 from flodl_hf.config.base import HfConfig
 from flodl_hf.config.deberta import DebertaV2Config
 from flodl_hf.encoder.build import build_backbone
 from flodl_hf.encoder.spec import FamilySpec
-from flodl_hf.errors import MissingExtraError, TokenizerError
+from flodl_hf.errors import HeadError, MissingExtraError
 from flodl_hf.heads.files import find_weights
 from flodl_hf.heads.graphs import Shape, build_head, own_keys
 from flodl_hf.hub.fetch import FileSet, HubOptions
@@ -98,8 +99,27 @@ class LoadOptions:
             raise ValueError(f"strict={self.strict!r}: there are 'model' and 'all'")
         if self.num_labels is not None and self.num_labels < 1:
             raise ValueError(f"num_labels={self.num_labels}: expected 1 or more")
-        if self.id2label is not None and sorted(self.id2label) != list(range(len(self.id2label))):
-            raise ValueError(f"id2label: keys are {list(self.id2label)}: expected 0, 1, …")
+        if self.id2label is not None:
+            self._check_names(self.id2label)
+        self._check_device()
+
+    def _check_device(self) -> None:
+        try:
+            device = torch.device(self.device)
+        except RuntimeError as error:
+            raise ValueError(f"device={self.device!r}: expected such as 'cpu' or 'cuda'") from error
+        count = torch.cuda.device_count() if device.type == "cuda" else 1
+        if device.type == "cuda" and (device.index or 0) >= count:
+            raise HeadError(
+                f"device={str(device)!r}: torch finds {count} GPUs here",
+                hint="load on the CPU, or check the driver and that torch was built for CUDA",
+            )
+
+    def _check_names(self, names: Mapping[int, str]) -> None:
+        if not names or set(names) != set(range(len(names))):
+            raise ValueError(f"id2label: keys are {list(names)}: expected 0, 1, …")
+        if self.num_labels not in {None, len(names)}:
+            raise ValueError(f"id2label names {len(names)} classes, num_labels={self.num_labels}")
 
     def hub(self) -> HubOptions:
         """Return what concerns finding the files."""
@@ -143,7 +163,7 @@ class Loaded:
 
 def load_head(files: FileSet, options: LoadOptions, head: HeadKind) -> Loaded:
     """Return the graph of a head with its weights; see ``Head.from_pretrained``."""
-    config = head.config_class.from_json(files.require("config.json").read_bytes())
+    config = _config_in(files, head.config_class)
     weights = find_weights(files)
     shapes = stored_shapes(weights, head.spec)
     config = _with_options(config, options)
@@ -182,7 +202,7 @@ def load_backbone(
     with_pooler: bool | None,
 ) -> tuple[Graph, HfLoadReport]:
     """Return a backbone with its weights; with a pooler if asked for, or if the file has one."""
-    config = config_class.from_json(files.require("config.json").read_bytes())
+    config = _config_in(files, config_class)
     weights = find_weights(files)
     if with_pooler is None:
         has_pooler = f"{spec.pooler_key}.weight" in stored_shapes(weights, None)
@@ -217,12 +237,25 @@ def tokenizer_for(files: FileSet, options: LoadOptions) -> HfTokenizer | None:
             return HfTokenizer.from_file(path)
         return HfTokenizer.from_pretrained(asked, local_files_only=options.local_files_only)
     try:
-        return HfTokenizer.from_files(files)
+        found = HfTokenizer.among(files)
     except MissingExtraError as error:
         _log.info("%s: loaded without a tokenizer: %s", files.title, error.message)
-    except TokenizerError as error:
-        _log.warning("%s: loaded without a tokenizer: %s", files.title, error)
-    return None
+        return None
+    if found is None:
+        _log.warning(
+            "%s: loaded without a tokenizer, there is no file of one: take that of the model's "
+            "base repository, tokenizer=HfTokenizer.from_pretrained(...)",
+            files.title,
+        )
+    return found
+
+
+def _config_in(files: FileSet, config_class: type[HfConfig]) -> HfConfig:
+    path = files.require("config.json")
+    config = config_class.from_json(path.read_bytes(), str(path))
+    if "auto_map" in config.extra:
+        warn_once(_log, "%s: auto_map names code of its own, which is never run", files.title)
+    return config
 
 
 def _load_weights(
@@ -236,6 +269,12 @@ def _load_weights(
     )
     report = load(graph, weights, rules)
     report.repo_id, report.revision = files.repo_id, files.revision
+    if len(report.dtypes) > 1 and options.dtype is None:
+        _log.warning(
+            "%s: tensors of %s are kept as they are; dtype= brings them to one",
+            files.title,
+            " and ".join(sorted(report.dtypes)),
+        )
     if report.unused:
         _log.warning(
             "%s: %d stored tensors are not used: %s",
@@ -275,6 +314,8 @@ def _label_count(
         return 0
     if options.num_labels is not None:
         return options.num_labels
+    if options.id2label is not None and shape != "question":
+        return len(options.id2label)
     names = (
         ("qa_outputs.weight",)
         if shape == "question"
@@ -283,9 +324,7 @@ def _label_count(
             "classifier.out_proj.weight",
         )
     )
-    stored = next((shapes[name][0] for name in names if name in shapes), None)
-    if options.id2label is not None and options.new_head:
-        return len(options.id2label)
+    stored = next((shapes[name][0] for name in names if shapes.get(name)), None)
     if stored is not None:
         return stored
     return 2 if shape == "question" else config.label_count()

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from flodl.core.log import warn_once
 from flodl_hf.errors import MaskTokenError
-from flodl_hf.heads.base import Encoded, Head, batches_of, check_list, in_order
+from flodl_hf.heads.base import Encoded, Head
+from flodl_hf.heads.batches import in_order, single_texts, text_batches
 from flodl_hf.heads.graphs import Shape
 from flodl_hf.heads.losses import Reduction, check_shape, reduced, token_loss
 
@@ -65,7 +66,7 @@ class MaskedHead(Head):
             MaskTokenError: The tokenizer has no mask token.
             ValueError: ``top_k`` is less than 1, or more than there are tokens.
         """
-        check_list(texts, "fill_masks")
+        given = single_texts(texts, "fill_masks")
         tokenizer = self.need_tokenizer("fill_masks")
         size = self.config.vocab_size
         if not 1 <= top_k <= size:
@@ -78,19 +79,18 @@ class MaskedHead(Head):
             )
         self._warn_of_untrained()
         found: dict[int, list[Candidates]] = {}
-        for chosen in batches_of([len(text) for text in texts], batch_size):
-            enc = tokenizer.encode([texts[index] for index in chosen])
+        for enc in text_batches(tokenizer, given, size=batch_size, limit=self.limit):
             rows, columns = (enc.input_ids == mask_id).nonzero(as_tuple=True)
             with self.predicting():
                 states = self.hidden(self.moved(enc))
                 at = states[rows.to(states.device), columns.to(states.device)]
                 scores, ids = torch.softmax(self.decode(at).float(), -1).topk(top_k)
-            found |= {index: [] for index in chosen}
+            found |= {index: [] for index in enc.sources}
             for row, row_ids, row_scores in zip(
                 rows.tolist(), ids.tolist(), scores.tolist(), strict=True
             ):
                 words = [tokenizer.decode([i], skip_special_tokens=False).strip() for i in row_ids]
-                found[chosen[row]].append(list(zip(words, row_scores, strict=True)))
+                found[enc.sources[row]].append(list(zip(words, row_scores, strict=True)))
         return in_order(found)
 
     def hidden(self, enc: Encoded) -> Tensor:

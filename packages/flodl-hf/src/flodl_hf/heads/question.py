@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from flodl_hf.errors import HeadError
-from flodl_hf.heads.base import Encoded, Head, batches_of, check_list, in_order
+from flodl_hf.heads.base import Encoded, Head
+from flodl_hf.heads.batches import in_order, text_batches, text_pairs
 from flodl_hf.heads.graphs import Shape
 from flodl_hf.heads.losses import Reduction, question_loss, reduced
 from flodl_hf.tokenizer.encoded import EncodedBatch
@@ -98,21 +99,15 @@ class QuestionHead(Head):
             HeadError: There is no tokenizer, or a context without tokens.
             SequenceTooLongError: A pair is too long, and there is no stride.
         """
-        check_list(pairs, "answer_batch")
+        given = text_pairs(pairs, "answer_batch")
         tokenizer = self.need_tokenizer("answer_batch")
         rules = Rules(max_answer_tokens=max_answer_tokens, allow_no_answer=allow_no_answer)
-        found: dict[int, Answer] = {}
-        for chosen in batches_of([len(q) + len(c) for q, c in pairs], batch_size):
-            picked = [pairs[index] for index in chosen]
-            if stride is None:
-                enc = tokenizer.encode_pairs(picked)
-            else:
-                enc = tokenizer.encode_pairs(
-                    picked, truncation="only_second", max_length=self.limit, stride=stride
-                )
-            for source, answers in self._by_source(enc, rules, batch_size).items():
-                found[chosen[source]] = max(answers, key=lambda item: item[0])[1]
-        return in_order(found)
+        best: dict[int, tuple[float, Answer]] = {}
+        for enc in text_batches(tokenizer, given, size=batch_size, limit=self.limit, stride=stride):
+            for source, scored in zip(enc.sources, self._extract(enc, rules), strict=True):
+                if source not in best or scored[0] > best[source][0]:
+                    best[source] = scored
+        return [answer for _, answer in in_order(best)]
 
     def extract(
         self,
@@ -128,17 +123,6 @@ class QuestionHead(Head):
         """
         rules = Rules(max_answer_tokens=max_answer_tokens, allow_no_answer=allow_no_answer)
         return [answer for _, answer in self._extract(enc, rules)]
-
-    def _by_source(
-        self, enc: EncodedBatch, rules: Rules, batch_size: int
-    ) -> dict[int, list[tuple[float, Answer]]]:
-        """Return the answers of all windows with what they score, by the pair they are of."""
-        answers: dict[int, list[tuple[float, Answer]]] = {}
-        for start in range(0, enc.size, batch_size):
-            part = enc.rows(start, start + batch_size)
-            for source, scored in zip(part.sources, self._extract(part, rules), strict=True):
-                answers.setdefault(source, []).append(scored)
-        return answers
 
     def _extract(self, enc: EncodedBatch, rules: Rules) -> list[tuple[float, Answer]]:
         with self.predicting():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, overload
+from typing import ClassVar, Literal, get_args, overload
 
 import torch
 from torch import Tensor
 
-from flodl_hf.heads.base import Encoded, Head, batches_of, check_list, in_order
+from flodl_hf.heads.base import Encoded, Head
+from flodl_hf.heads.batches import in_order, text_batches, texts_or_pairs
 from flodl_hf.heads.graphs import Shape
 from flodl_hf.heads.losses import Reduction, reduced, sequence_loss
 
@@ -36,22 +37,15 @@ class SequenceHead(Head):
             activation: See ``classify``.
 
         Raises:
-            TypeError: A single text.
+            TypeError: A single text, or something that is no text and no pair.
             HeadError: There is no tokenizer.
             TokenizerError: A text cannot be encoded, or is too long.
         """
-        check_list(texts, "predict")
+        rows = texts_or_pairs(texts, "predict")
         tokenizer = self.need_tokenizer("predict")
         found: dict[int, Scores] = {}
-        lengths = [len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts]
-        for chosen in batches_of(lengths, batch_size):
-            picked = [texts[index] for index in chosen]
-            if isinstance(picked[0], str):
-                enc = tokenizer.encode(picked)  # type: ignore[arg-type] # texts, as the first says
-            else:
-                enc = tokenizer.encode_pairs(picked)  # type: ignore[arg-type] # pairs
-            scores = self.classify(enc, activation=activation)
-            found |= dict(zip(chosen, scores, strict=True))
+        for enc in text_batches(tokenizer, rows, size=batch_size, limit=self.limit):
+            found |= dict(zip(enc.sources, self.classify(enc, activation=activation), strict=True))
         return in_order(found)
 
     def classify(self, enc: Encoded, *, activation: Activation | None = None) -> list[Scores]:
@@ -61,7 +55,14 @@ class SequenceHead(Head):
             enc: An encoded batch.
             activation: ``"softmax"``, ``"sigmoid"`` or ``"none"``. When left out: sigmoid for
                 several labels at once and for a single one, none for a regression, else softmax.
+
+        Raises:
+            ValueError: There is no such activation.
         """
+        if activation not in {None, *get_args(Activation)}:
+            raise ValueError(
+                f"activation={activation!r}: expected one of {', '.join(get_args(Activation))}"
+            )
         with self.predicting():
             logits = self.forward_encoded(self.moved(enc)).float()
             chosen = activation or self._usual_activation()

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, overload
 import torch
 from torch import Tensor
 
-from flodl_hf.heads.base import Encoded, Head, batches_of, check_list, in_order
+from flodl_hf.heads.base import Encoded, Head
+from flodl_hf.heads.batches import in_order, single_texts, text_batches
 from flodl_hf.heads.graphs import Shape
 from flodl_hf.heads.losses import Reduction, reduced, token_loss
 from flodl_hf.heads.spans import Aggregation, EntitySpan, check_aggregation, spans_of
@@ -72,14 +73,13 @@ class TokenHead(Head):
             HeadError: There is no tokenizer, or no such way to join tokens.
             TokenizerError: A text cannot be encoded, or is too long.
         """
-        check_list(texts, "predict")
+        rows = single_texts(texts, "predict")
         check_aggregation(aggregate)
         tokenizer = self.need_tokenizer("predict")
         found: dict[int, Any] = {}
-        for chosen in batches_of([len(text) for text in texts], batch_size):
-            enc = tokenizer.encode([texts[index] for index in chosen])
-            rows = self.tag(enc) if aggregate == "none" else self._spans(enc, aggregate)
-            found |= dict(zip(chosen, rows, strict=True))
+        for enc in text_batches(tokenizer, rows, size=batch_size, limit=self.limit):
+            tagged = self.tag(enc) if aggregate == "none" else self._spans(enc, aggregate)
+            found |= dict(zip(enc.sources, tagged, strict=True))
         return in_order(found)
 
     def tag(self, enc: EncodedBatch) -> list[list[TokenPrediction]]:

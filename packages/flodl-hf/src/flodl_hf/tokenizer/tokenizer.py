@@ -7,18 +7,31 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from flodl.checkpoint import write_atomically
-from flodl_hf.errors import EmptyBatchError, NoPadTokenError, TokenizerError
+from flodl_hf.errors import NoPadTokenError, TokenizerError
 from flodl_hf.extras import load_extra
 from flodl_hf.hub.fetch import FileSet, HubOptions, locate
 from flodl_hf.tokenizer.classic import from_classic_files, has_classic_files
 from flodl_hf.tokenizer.encoded import EncodedBatch, Row
-from flodl_hf.tokenizer.special import SpecialTokens, declared_in, find_special
+from flodl_hf.tokenizer.given import (
+    Truncation,
+    checked_pairs,
+    checked_texts,
+    strategy_of,
+    surrogate_row,
+)
+from flodl_hf.tokenizer.special import (
+    AGAIN,
+    SpecialTokens,
+    declared_in,
+    find_special,
+    pad_in_config,
+)
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -31,7 +44,6 @@ TOKENIZER_FILES = (
     "sentencepiece.bpe.model",
     "spm.model",
 )
-Truncation = Literal["longest_first", "only_first", "only_second"]
 
 
 class HfTokenizer:
@@ -45,9 +57,16 @@ class HfTokenizer:
         inner: A ``tokenizers.Tokenizer``; it is copied.
         declared: Special tokens by kind (``pad``, ``mask``, ``cls``, ``sep``, ``unk``), where the
             files beside it name them.
+        configured_pad: The pad token's id in the model's config, for when nothing else names it.
     """
 
-    def __init__(self, inner: Any, *, declared: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        *,
+        declared: dict[str, str] | None = None,
+        configured_pad: int | None = None,
+    ) -> None:
         lib = load_extra("tokenizers", "full")
         self._stored = (inner.padding, inner.truncation)
         self.inner = lib.Tokenizer.from_str(inner.to_str())
@@ -59,7 +78,10 @@ class HfTokenizer:
         vocabulary = self.inner.get_vocab(with_added_tokens=True)
         self.highest_id: int = max(vocabulary.values(), default=-1)
         self.special: SpecialTokens = find_special(
-            vocabulary, declared=declared or {}, stored_pad=padding.get("pad_token")
+            vocabulary,
+            declared=declared or {},
+            stored_pad=padding.get("pad_token"),
+            configured_pad=configured_pad,
         )
 
     # ------------------------------------------------------------- where it comes from
@@ -71,8 +93,8 @@ class HfTokenizer:
         Raises:
             TokenizerError: The file is none.
         """
-        inner = _read_inner(Path(path))
-        return cls(inner, declared=declared_in(Path(path).parent))
+        inner, folder = _read_inner(Path(path)), Path(path).parent
+        return cls(inner, declared=declared_in(folder), configured_pad=pad_in_config(folder))
 
     @classmethod
     def from_inner(cls, inner: Any) -> HfTokenizer:
@@ -110,7 +132,24 @@ class HfTokenizer:
         """Return the tokenizer among the files of a model.
 
         Raises:
-            TokenizerError: There are no files that a fast tokenizer can be made of.
+            TokenizerError: There are no files that a fast tokenizer can be made of, or they are
+                damaged.
+        """
+        found = cls.among(files)
+        if found is None:
+            raise TokenizerError(
+                f"{files.title}: no tokenizer.json, vocab.txt, or vocab.json with merges.txt",
+                hint="take the tokenizer of the model's base repository: "
+                "HfTokenizer.from_pretrained(...)",
+            )
+        return found
+
+    @classmethod
+    def among(cls, files: FileSet) -> HfTokenizer | None:
+        """Return the tokenizer among the files of a model, or ``None`` where there is none.
+
+        Raises:
+            TokenizerError: Its files are damaged.
         """
         load_extra("tokenizers", "full")
         found = [path for name in TOKENIZER_FILES[:7] if (path := files.find(name)) is not None]
@@ -121,12 +160,9 @@ class HfTokenizer:
         elif has_classic_files(folder) and names & {"vocab.txt", "vocab.json"}:
             inner = from_classic_files(folder)
         else:
-            raise TokenizerError(
-                f"{files.title}: no tokenizer.json, vocab.txt, or vocab.json with merges.txt",
-                hint="take the tokenizer of the model's base repository: "
-                "HfTokenizer.from_pretrained(...)",
-            )
-        return cls(inner, declared=declared_in(folder))
+            return None
+        files.find("config.json")  # on the Hub: brought into the same folder
+        return cls(inner, declared=declared_in(folder), configured_pad=pad_in_config(folder))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a ``tokenizer.json`` with the padding and truncation it was loaded with."""
@@ -161,7 +197,7 @@ class HfTokenizer:
         Raises:
             TokenizerError: There is no such id.
         """
-        token: str | None = self.inner.id_to_token(index)
+        token: str | None = self.inner.id_to_token(index) if index >= 0 else None
         if token is None:
             raise TokenizerError(f"id {index}: the tokenizer has 0 to {self.highest_id}")
         return token
@@ -201,10 +237,10 @@ class HfTokenizer:
             EmptyBatchError: There are no texts.
             NoPadTokenError: Lengths differ, and there is no pad token.
         """
-        _check_texts(texts, "encode")
+        given = [(text,) for text in checked_texts(texts, "encode")]
         rows = self.rows(
-            [(text,) for text in texts],
-            _strategy(truncation, max_length),
+            given,
+            strategy_of(truncation, max_length),
             max_length,
             add_special_tokens=add_special_tokens,
         )
@@ -237,10 +273,10 @@ class HfTokenizer:
             EmptyBatchError: There are no pairs.
             NoPadTokenError: Lengths differ, and there is no pad token.
         """
-        given = _checked_pairs(pairs)
+        given = checked_pairs(pairs)
         rows = self.rows(
             given,
-            _strategy(truncation, max_length),
+            strategy_of(truncation, max_length, stride),
             max_length,
             stride=stride,
         )
@@ -260,19 +296,9 @@ class HfTokenizer:
         Raises:
             TokenizerError: A text cannot be encoded.
         """
-        plain = [texts[0] if len(texts) == 1 else texts for texts in inputs]
-        with self._lock:
-            try:
-                if strategy is not None:
-                    self.inner.enable_truncation(max_length, stride=stride or 0, strategy=strategy)
-                encodings = self.inner.encode_batch(plain, add_special_tokens=add_special_tokens)
-            except (UnicodeEncodeError, TypeError) as error:
-                raise TokenizerError(
-                    f"text {_surrogate_row(inputs)} holds a lone surrogate, which is no character",
-                    hint="clean it: text.encode('utf-8', 'replace').decode('utf-8')",
-                ) from error
-            finally:
-                self.inner.no_truncation()
+        encodings = self._encode(
+            inputs, strategy, max_length, stride=stride or 0, add_special_tokens=add_special_tokens
+        )
         rows = []
         for index, encoding in enumerate(encodings):
             parts = [encoding] if stride is None else [encoding, *encoding.overflowing]
@@ -290,6 +316,67 @@ class HfTokenizer:
             ]
         return rows
 
+    def _encode(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        strategy: Truncation | None,
+        max_length: int | None,
+        *,
+        stride: int,
+        add_special_tokens: bool,
+    ) -> list[Any]:
+        plain = [texts[0] if len(texts) == 1 else texts for texts in inputs]
+        with self._lock:
+            try:
+                if strategy is not None and max_length is not None:
+                    self._cut(plain, strategy, max_length, stride, add_special_tokens)
+                return list(self.inner.encode_batch(plain, add_special_tokens=add_special_tokens))
+            except (UnicodeEncodeError, TypeError) as error:
+                raise TokenizerError(
+                    f"text {surrogate_row(inputs)} holds a lone surrogate, which is no character",
+                    hint="clean it: text.encode('utf-8', 'replace').decode('utf-8')",
+                ) from error
+            except (TokenizerError, ValueError):
+                raise
+            except Exception as error:  # the library raises the bare class
+                how = f", truncation={strategy!r} to {max_length} tokens" if strategy else ""
+                raise TokenizerError(
+                    f"a text cannot be encoded{how}: {error}",
+                    hint="raise max_length, or let the other text be cut" if strategy else None,
+                ) from error
+            finally:
+                self.inner.no_truncation()
+
+    def _cut(
+        self,
+        plain: Sequence[object],
+        strategy: Truncation,
+        max_length: int,
+        stride: int,
+        add_special_tokens: bool,
+    ) -> None:
+        """Let the library cut the texts that it is given next."""
+        is_pair = any(isinstance(texts, tuple) for texts in plain)
+        specials = self.inner.num_special_tokens_to_add(is_pair) if add_special_tokens else 0
+        if max_length < specials:
+            raise ValueError(f"max_length={max_length}: the specials alone are {specials} tokens")
+        if stride > 0:  # the library would crash over a window that is no longer than its overlap
+            cut = 0 if strategy == "only_first" else 1
+            encodings = enumerate(self.inner.encode_batch(plain))
+            long = [(index, whole) for index, whole in encodings if len(whole.ids) > max_length]
+            for index, whole in long:
+                others = sum(part != cut for part in whole.sequence_ids)
+                if max_length - others <= stride:
+                    raise TokenizerError(
+                        f"text {index}: {others} tokens are not cut, which leaves "
+                        f"{max(0, max_length - others)} of {max_length} for a window, and "
+                        f"stride={stride} of them would be repeated",
+                        hint="lower stride, raise max_length, or shorten the other text",
+                    )
+            if not long:
+                return
+        self.inner.enable_truncation(max_length, stride=stride, strategy=strategy)
+
     def padded(
         self, rows: list[Row], pad_to: int | None = None, multiple: int | None = None
     ) -> EncodedBatch:
@@ -300,6 +387,8 @@ class HfTokenizer:
         """
         longest = max(pad_to or 0, *(len(row.ids) for row in rows))
         if multiple is not None:
+            if multiple < 1:
+                raise ValueError(f"pad_to_multiple_of={multiple}: expected 1 or more")
             longest = -(-longest // multiple) * multiple
         pad = self.pad_id
         short = next((i for i, row in enumerate(rows) if len(row.ids) < longest), None)
@@ -318,45 +407,5 @@ def _read_inner(path: Path) -> Any:
     try:
         return lib.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises the bare class
-        raise TokenizerError(
-            f"{path}: no tokenizer ({error})", hint="name a tokenizer.json"
-        ) from error
-
-
-def _check_texts(texts: Sequence[str], call: str) -> None:
-    if isinstance(texts, str):
-        raise TypeError(
-            f"{call}({texts[:40]!r}): expected a list of texts; a single one is [{texts[:20]!r}]"
-        )
-    if not texts:
-        raise EmptyBatchError(f"{call}: there are no texts", hint="give one or more")
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"{call}: text {index} is a {type(text).__name__}, expected a str")
-
-
-def _checked_pairs(pairs: Sequence[object]) -> list[tuple[str, ...]]:
-    if isinstance(pairs, str):
-        raise TypeError(f"encode_pairs({pairs[:40]!r}): expected a list of pairs, not a text")
-    for index, pair in enumerate(pairs):
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(f"encode_pairs: item {index} is {pair!r:.60}, expected two texts")
-    given = [tuple(pair) for pair in pairs if isinstance(pair, tuple | list)]
-    _check_texts([text for pair in given for text in pair], "encode_pairs")
-    return given
-
-
-def _strategy(truncation: bool | Truncation, max_length: int | None) -> Truncation | None:
-    if truncation is False:
-        return None
-    if max_length is None:
-        raise ValueError("truncation needs max_length: the number of tokens to keep")
-    return "longest_first" if truncation is True else truncation
-
-
-def _surrogate_row(inputs: Sequence[tuple[str, ...]]) -> int:
-    """Return which input holds a character that no encoding has."""
-    for index, texts in enumerate(inputs):
-        if any("\ud800" <= char <= "\udfff" for text in texts for char in text):
-            return index
-    raise AssertionError("the texts were checked to be strings")
+        hint = AGAIN if path.is_file() else "name a tokenizer.json"
+        raise TokenizerError(f"{path}: no tokenizer ({error})", hint=hint) from error

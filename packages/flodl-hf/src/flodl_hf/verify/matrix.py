@@ -90,14 +90,19 @@ def _folder(staging: Path | None, *, keep: bool) -> Iterator[Path]:
 def grid(results: Sequence[CellResult]) -> str:
     """Return results as a table of families and shapes."""
     heads = list(dict.fromkeys(result.cell.head for result in results))
-    lines = ["| family | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
+    rows = [["family", *heads]]
     for family in dict.fromkeys(result.cell.family for result in results):
         found = {r.cell.head: r for r in results if r.cell.family == family}
-        row = [
-            f"{'PASS' if found[head].passed else 'FAIL'} {found[head].seconds:.1f}s"
-            if head in found
-            else ""
-            for head in heads
-        ]
-        lines.append(f"| {family} | " + " | ".join(row) + " |")
-    return "\n".join(lines)
+        verdicts = [_verdict(found[head]) if head in found else "" for head in heads]
+        rows.append([family, *verdicts])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, ["-" * width for width in widths])
+    lines = (
+        " | ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _verdict(result: CellResult) -> str:
+    return f"{'PASS' if result.passed else 'FAIL'} {result.seconds:.1f}s"

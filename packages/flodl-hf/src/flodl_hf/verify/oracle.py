@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from flodl_hf.errors import VerifyError
 from flodl_hf.extras import load_extra
 
 Head = Literal["base", "mlm", "seqcls", "tokcls", "qa"]
@@ -115,12 +118,17 @@ def make_model(sample: Sample) -> Any:
 def write_reference(sample: Sample, directory: str | os.PathLike[str]) -> Any:
     """Let the oracle save a sample; return its model."""
     model = make_model(sample)
-    model.save_pretrained(Path(directory))
+    with _quiet():
+        model.save_pretrained(Path(directory))
     return model
 
 
-def load_oracle(directory: str | os.PathLike[str], head: Head) -> tuple[Any, set[str], set[str]]:
-    """Return the oracle's model of a directory, and the keys it misses and does not expect."""
+def load_oracle(source: str | os.PathLike[str], head: Head) -> tuple[Any, set[str], set[str]]:
+    """Return the oracle's model of a directory or repository, and what keys it misses or has not.
+
+    Raises:
+        VerifyError: It cannot load it.
+    """
     lib = library()
     kinds = {
         "base": "AutoModel",
@@ -129,10 +137,36 @@ def load_oracle(directory: str | os.PathLike[str], head: Head) -> tuple[Any, set
         "tokcls": "AutoModelForTokenClassification",
         "qa": "AutoModelForQuestionAnswering",
     }
-    model, info = getattr(lib, kinds[head]).from_pretrained(
-        Path(directory), output_loading_info=True, dtype=torch.float32
-    )
+    try:
+        with _quiet():
+            model, info = getattr(lib, kinds[head]).from_pretrained(
+                source, output_loading_info=True, dtype=torch.float32
+            )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise VerifyError(
+            f"{source}: transformers cannot load it with {kinds[head]}: {reason}"
+        ) from error
     return model.eval(), set(info["missing_keys"]), set(info["unexpected_keys"])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the library's bars and reports back in the ``with`` block: the caller looks itself."""
+    log = library().utils.logging
+    level, has_bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    _set_bars(log, shown=False)
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        _set_bars(log, shown=has_bars)
+
+
+def _set_bars(log: Any, *, shown: bool) -> None:
+    with warnings.catch_warnings(action="ignore"):  # of a variable that has the last word
+        (log.enable_progress_bar if shown else log.disable_progress_bar)()
 
 
 def outputs_of(model: Any, head: Head, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

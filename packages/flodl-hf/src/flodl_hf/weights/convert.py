@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -63,16 +62,18 @@ def convert_pickle(
             if name in tensors:
                 raise WeightsError(f"{part}: {name!r} is in another part, too")
             tensors[name] = tensor
-    out.mkdir(parents=True, exist_ok=True)
-    if config is not None and config.resolve() != (out / "config.json").resolve():
-        _write(out / "config.json", config.read_bytes())
-    write_tensors(without_copies(tensors), target)
+    kept = without_copies(tensors)
     record: dict[str, Any] = {
         **(origin or {"source": str(source)}),
         "sha256": digests,
         "versions": {name: version(name) for name in ("torch", "safetensors", "flodl-hf")},
     }
+    out.mkdir(parents=True, exist_ok=True)
+    # The weights come last: they are what says that a conversion is there.
+    if config is not None and config.resolve() != (out / "config.json").resolve():
+        _write(out / "config.json", config.read_bytes())
     _write(out / "provenance.json", (json.dumps(record, indent=2, sort_keys=True) + "\n").encode())
+    write_tensors(kept, target)
     return target
 
 
@@ -87,21 +88,34 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
             # torch warns of pickle protocols it seldom meets, then reads or refuses them.
             warnings.simplefilter("ignore", UserWarning)
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except Exception as error:  # damage makes torch's reader run into errors of any kind
         raise WeightsError(
-            f"{path}: refused: {reason:.200}",
+            f"{path}: refused: {_reason(error)}",
             hint="the file is damaged, or holds objects that could run code: it was not run",
         ) from error
     if not isinstance(content, dict):
         raise WeightsError(f"{path}: holds a {type(content).__name__}, not tensors by name")
-    wrong = [name for name, value in content.items() if not isinstance(value, Tensor)]
-    if wrong:
-        raise WeightsError(
-            f"{path}: {wrong[0]!r} is a {type(content[wrong[0]]).__name__}, not a tensor",
-            hint="take the file of the model's weights alone",
-        )
+    for name, value in content.items():
+        if not isinstance(value, Tensor):
+            raise WeightsError(
+                f"{path}: {name!r} is a {type(value).__name__}, not a tensor",
+                hint="take the file of the model's weights alone",
+            )
+        if value.is_meta or value.is_quantized or value.layout != torch.strided:
+            kind = "meta" if value.is_meta else f"{value.layout}, {value.dtype}"
+            raise WeightsError(
+                f"{path}: {name!r} is a tensor that safetensors cannot hold ({kind})",
+                hint="take the original weights, dense and not quantized",
+            )
     return {str(name): tensor for name, tensor in content.items()}
+
+
+def _reason(error: Exception) -> str:
+    """Return what torch found, without its advice to read the file unsafely."""
+    text = str(error).rpartition("WeightsUnpickler error:")[2]
+    lines = (line.strip() for line in text.splitlines())
+    found = (line for line in lines if line and "weights_only" not in line)
+    return next(found, type(error).__name__)[:200]
 
 
 def without_copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -48,6 +48,19 @@ def initialize(
     assign(graph, fresh)
 
 
+def set_sinusoids(graph: nn.Module) -> None:
+    """Give the table of positions sines and cosines, and freeze it; after Vaswani et al. (2017)."""
+    name = next(name for name in graph.state_dict() if name.endswith("position_embeddings.weight"))
+    table = graph.get_parameter(name)
+    rows, width = table.shape
+    even = torch.arange(width, dtype=torch.float64) // 2 * 2
+    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10_000 ** (even / width)
+    is_cosine = torch.arange(width) % 2 == 1
+    with torch.no_grad():
+        table.copy_(torch.where(is_cosine, angles.cos(), angles.sin()))
+    table.requires_grad_(False)
+
+
 def give_memory(graph: nn.Module, dtypes: Mapping[str, torch.dtype]) -> None:
     """Give every parameter memory on the CPU; the values are not set, a load must follow.
 

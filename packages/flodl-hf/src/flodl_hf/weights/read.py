@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from flodl_hf.errors import DtypeError, TiedWeightError
-from flodl_hf.weights.keymap import HEAD_ROOTS, KeyMap, Rename, map_keys
+from flodl_hf.weights.keymap import HEAD_ROOTS, WORD_TABLE, KeyMap, Rename, map_keys
 from flodl_hf.weights.report import HfLoadReport
 from flodl_hf.weights.source import TensorSource, open_source
 
@@ -152,6 +152,10 @@ def _compare(
                 report.mismatched.append((name, shape, tuple(tensor.shape)))
         else:
             report.loaded.append(name)
+    table = _word_table(target)
+    for name, at in keys.table_copies.items():
+        if stored.shape(at) != tuple(target[table].shape):
+            report.mismatched.append((name, stored.shape(at), tuple(target[table].shape)))
     counts = Counter(str(stored.dtype(keys.stored[name])) for name in report.loaded)
     report.dtypes = {name.removeprefix("torch."): count for name, count in counts.items()}
     return report
@@ -166,7 +170,8 @@ def _is_head(name: str) -> bool:
 
 
 def _check_dtypes(stored: TensorSource, keys: KeyMap) -> None:
-    for name, at in keys.stored.items():
+    copies = [*keys.bias_copies.items(), *keys.table_copies.items()]
+    for name, at in [*keys.stored.items(), *copies]:
         dtype = stored.dtype(at)
         if not isinstance(dtype, torch.dtype):
             raise DtypeError(
@@ -192,9 +197,7 @@ def _differing_tables(
 ) -> list[str]:
     """Return the copies of the word table that are not equal to it."""
     differing: list[str] = []
-    table = next(
-        (name for name in target if name.endswith("embeddings.word_embeddings.weight")), ""
-    )
+    table = _word_table(target)
     for name, at in keys.table_copies.items():
         same = table in keys.stored and torch.equal(
             stored.read(keys.stored[table]), stored.read(at)
@@ -202,6 +205,10 @@ def _differing_tables(
         (report.tied if same else differing).append(name)
     report.untied = list(differing)
     return differing
+
+
+def _word_table(target: Mapping[str, Tensor]) -> str:
+    return next((name for name in target if name.endswith(WORD_TABLE)), "")
 
 
 def _untied_tensors(
