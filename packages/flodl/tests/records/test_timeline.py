@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -68,6 +69,15 @@ def test_an_idle_gap_is_told_with_its_likely_cause(events, cause):
         data.add_event(event_of(t, kind, {"ms": 1}))
     (gap,) = data.idle_events()
     assert gap.body() == {"t": 500, "k": "idle", "dev": 0, "ms": 1000, "cause": cause}
+
+
+def test_numbers_that_are_not_finite_are_null_wherever_they_stand_in_an_event():
+    nan, inf = math.nan, math.inf
+    event = event_of(1, "div", {"d": nan, "deltas": [nan, 1.0], "values": {"a": inf, "b": 2.0}})
+    assert event.body() == {
+        "t": 1, "k": "div", "deltas": [None, 1.0], "values": {"a": None, "b": 2.0},
+    }  # fmt: skip
+    json.dumps(event.body(), allow_nan=False)
 
 
 def test_the_summary_counts_and_averages():

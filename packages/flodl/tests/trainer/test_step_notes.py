@@ -27,11 +27,17 @@ def test_a_fallback_is_a_line_and_an_alert_and_told_once():
     reason = CaptureReason.of(ReasonCode.HOST_SYNC, "the step reads a value", "train.py:3")
     captured = SignatureMode("x float32[4, 2]", "captured", None)
     eager = SignatureMode("x float32[3, 2]", "eager", reason)
+    marked = []
     for _ in range(3):
-        notes.tell(stats(captured, eager), tree)
+        notes.tell(stats(captured, eager), tree, marked.append)
     (alert,) = tree.alerts()
     assert lines(tree)[0] == "steps on x float32[4, 2]: captured"
     assert len(lines(tree)) == 2
+    assert [(event.kind, event.fields["ok"]) for event in marked] == [
+        ("capture", True),
+        ("capture", False),
+    ]
+    assert "host_sync" in marked[1].fields["reason"]
     assert "host_sync: the step reads a value at train.py:3" in alert["detail"]
 
 

@@ -28,6 +28,10 @@ def step(model, batch):
     return (model(batch[0]) - 3 * batch[0]).square().mean()
 
 
+def linear_step(model, batch):
+    return model(batch[0]).square().mean()
+
+
 def builder(tmp_path, epochs=3, step=step):
     x = torch.linspace(-1, 1, 32).reshape(-1, 1)
     return (
@@ -288,6 +292,33 @@ def test_the_cost_of_the_nodes_is_shown_at_the_end_and_changes_nothing(tmp_path)
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
     assert monitor.board.metadata["parameters"]["total"] == 13
+
+
+def test_a_handle_sets_up_a_monitor_that_was_not_there_before(tmp_path):
+    handle = builder(tmp_path, epochs=2).run()
+    monitor = Monitor(2, progress="none")
+    monitor.set_metadata({"seed": "mine"})
+    handle.setup_monitor(monitor)
+    facts = monitor.board.api_meta()
+    model = build(torch.device("cpu"))
+    assert (facts["label"], facts["hash"]) == (model.label or "Graph", model.structural_hash)
+    assert facts["graph"]
+    assert handle.architecture_svg.startswith("<")
+    shown = facts["metadata"]
+    assert (shown["epochs"], shown["batch_size"], shown["samples"]) == (2, 8, 32)
+    assert shown["seed"] == "mine"
+    assert shown["parameters"]["total"] == 13
+    monitor.finish()
+
+
+def test_a_handle_of_no_graph_has_no_picture(tmp_path):
+    run = Trainer.builder(
+        lambda device: nn.Linear(1, 1), lambda p: torch.optim.SGD(p, lr=0.1), linear_step
+    )
+    points = TensorDataSet(torch.ones(8, 1))
+    handle = run.dataset(points).batch_size(4).num_epochs(1).devices(["cpu"]).run()
+    assert handle.architecture_svg is None
+    assert handle.portrait().settings["model"] == "Linear"
 
 
 def test_wrong_options_are_errors_before_anything_starts(tmp_path):

@@ -96,7 +96,15 @@ def test_a_wrong_token_is_refused_and_the_eleventh_is_not_even_looked_at(serve):
 
 @pytest.mark.parametrize(
     ("body", "status"),
-    [(b"", 400), (b"{", 400), (b'"x"', 400), (b'{"token":1}', 400), (b"x" * 2000, 413)],
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b'"x"', 400),
+        (b'{"token":1}', 400),
+        (b"[" * 1024, 400),
+        (b'{"token":' + b"[" * 1000, 400),
+        (b"x" * 2000, 413),
+    ],
 )
 def test_a_login_without_a_token_in_it_is_refused(serve, body, status):
     assert serve(token="s3cret").client.post("/login", content=body).status_code == status

@@ -102,7 +102,10 @@ def test_downloads_are_files(reading):
     assert float(rows[-1]["loss"]) > 0
     lines = reading.get("/export.jsonl?path=root/host-1").text.splitlines()
     assert all('"path":"root/host-1"' in line for line in lines)
-    assert reading.get("/export.csv?path=root/nope").status_code == 404
+    for suffix in ("csv", "jsonl"):
+        answer = reading.get(f"/export.{suffix}?path=root/nope")
+        assert answer.status_code == 404
+        assert answer.json()["error"]["message"] == "no records of root/nope"
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,16 @@ def test_a_stream_resumes_after_an_id(portal, how):
     assert [r["seq"] for r in seen] == [r["seq"] for r in everything if r["seq"] > cut]
 
 
+@pytest.mark.parametrize("given", ["x", "-1", "1.5", "9" * 5000])
+def test_a_wrong_id_to_resume_after_is_refused(portal, given):
+    answer = portal.get("/stream?path=root", headers={"last-event-id": given})
+    assert answer.status_code == 400
+    assert answer.json()["error"] == {
+        "code": "bad_query",
+        "message": "Last-Event-ID: must be a whole number, not negative",
+    }
+
+
 def test_a_stream_that_cannot_resume_tells_its_client_to_start_afresh(portal, monkeypatch):
     monkeypatch.setattr("flodl.records.ring._MOST", 40)
     for tick in range(300):
@@ -128,6 +138,18 @@ def test_the_clock_comes_when_asked_for(portal):
         second = stream.until(lambda event: event["event"] == "clock")[-1]
     assert set(first["data"]) == {"epoch", "total", "eta", "elapsed"}
     assert second["data"]["elapsed"] > first["data"]["elapsed"]
+
+
+def test_a_silent_stream_is_kept_alive_by_comments(portal, monkeypatch):
+    monkeypatch.setattr("flodl.web.hub._PING_S", 0.0)
+    with portal.raw() as client:
+        client.sendall(b"GET /stream?path=root HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        heard = b""
+        while b": ping\n\n" not in heard:
+            part = client.recv(65536)
+            assert part, "the stream ended"
+            heard += part
+    assert b"retry: 2000\n\n" in heard
 
 
 def test_the_end_of_the_run_is_told_once_with_everything_before_it(portal):

@@ -259,10 +259,10 @@ class Monitor(MonitorOutlets):
         if self._is_finished:
             return
         self._is_finished = True
-        self._guard.release()
         self._sampler.stop()
         self._do({"op": "finish", "status": _RUN_STATUS[status], "linger": linger})
         self._plane.finish(_RUN_STATUS[status])
+        self._guard.release()
         metrics = self._history[-1].metrics if self._history else {}
         self._speaker.close()
         self._speaker.line(self._lines.summary(status, self._clock() - self._started, metrics))
@@ -345,6 +345,7 @@ class Monitor(MonitorOutlets):
 
     def _abort(self) -> None:
         self.finish(status="aborted")
+        self._plane.finish("aborted")  # waits, where another thread is at it
 
     # ------------------------------------------------------------ inside
 

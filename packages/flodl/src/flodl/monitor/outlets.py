@@ -186,6 +186,11 @@ class MonitorOutlets(ABC):
         self._user_metadata = json_metadata(meta)
         self._show_metadata()
 
+    def set_model_metadata(self, meta: Mapping[str, Any]) -> None:
+        """Show these settings beside those of :meth:`set_metadata`, which win."""
+        self._model_metadata = json_metadata(meta)
+        self._show_metadata()
+
     def scalar_reduction(self, key: str, reduction: Reduction) -> None:
         """Say how a scalar of yours rolls up over ranks; the mean unless said otherwise.
 
@@ -274,8 +279,7 @@ class MonitorOutlets(ABC):
 
     def _identify(self, graph: Watchable) -> None:
         self.set_identity(graph.label, graph.structural_hash)
-        self._model_metadata = {"parameters": parameter_counts(graph)}
-        self._show_metadata()
+        self.set_model_metadata({"parameters": parameter_counts(graph)})
 
     def _show_metadata(self) -> None:
         shown = {**self._model_metadata, **self._user_metadata}

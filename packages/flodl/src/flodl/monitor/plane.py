@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -66,6 +67,7 @@ class RunPlane:
         self._saved_at: dict[Path, float] = {}
         self._leave: dict[str, Callable[[], None]] = {}
         self._is_finished = False
+        self._finishing = threading.RLock()
         self._ticker: Repeater | None = None
 
     @property
@@ -235,15 +237,19 @@ class RunPlane:
     def finish(self, status: RunStatus, *, linger: float = 0.0) -> None:
         """End the run: tell the viewers, save the pages, close log and sinks, free the port.
 
-        Idempotent. What cannot be written is told, and does not keep the rest from ending.
+        Idempotent; a call while another thread is at it waits until that is done. What cannot be
+        written is told, and does not keep the rest from ending.
 
         Args:
             status: How the run ended.
             linger: Seconds that the portal stays open.
         """
-        if self._is_finished:
-            return
-        self._is_finished = True
+        with self._finishing:
+            if not self._is_finished:
+                self._is_finished = True
+                self._finish(status, linger)
+
+    def _finish(self, status: RunStatus, linger: float) -> None:
         if self._ticker is not None:
             self._ticker.stop()
         if self.timeline is not None:

@@ -273,12 +273,23 @@ class TimelineData:
 
 def event_of(t_ms: int, kind: str, fields: Mapping[str, Any]) -> TimelineEvent:
     """Return an event whose fields have a JSON form: absent ones left out, texts cut."""
-    kept = {
-        name: clean_text(value) if isinstance(value, str) else value
-        for name, value in fields.items()
-        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
-    }
+    plain = {name: _plain(value) for name, value in fields.items()}
+    kept = {name: value for name, value in plain.items() if value is not None}
     return TimelineEvent(t_ms, kind, kept)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in its JSON form; numbers that are not finite become ``None``."""
+    match value:
+        case str():
+            return clean_text(value)
+        case float() if not math.isfinite(value):
+            return None
+        case list():
+            return [_plain(item) for item in value]
+        case dict():
+            return {str(name): _plain(item) for name, item in value.items()}
+    return value
 
 
 def _runs_below(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from flodl.distributed.controller.ledger.epoch import EpochAccount
 from flodl.trainer.handle import EpochFeed, TrainHandle
+from flodl.trainer.portrait import Portrait
 from flodl.trainer.report import RunReport, RunStatus
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class FinishedRun(TrainHandle):
         device: Where.
         step_stats: How the steps ran.
         accounting: Where the samples of each epoch went.
+        portrait: Makes what the run says of itself, when it is asked for.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class FinishedRun(TrainHandle):
         device: torch.device,
         step_stats: StepStats | None,
         accounting: Sequence[EpochAccount] = (),
+        portrait: Callable[[], Portrait] = Portrait,
     ) -> None:
         feed = EpochFeed(metrics)
         feed.close()
@@ -43,6 +46,7 @@ class FinishedRun(TrainHandle):
         self._device = device
         self._stats = step_stats
         self._accounting = tuple(accounting)
+        self._make_portrait = portrait
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
@@ -55,6 +59,10 @@ class FinishedRun(TrainHandle):
         if self._stats is None:
             raise LookupError("the steps of this run were taken in another process")
         return self._stats
+
+    def portrait(self) -> Portrait:
+        """Return what the run says of its model and settings."""
+        return self._make_portrait()
 
     def join(self, timeout: float | None = None) -> TrainedState:  # noqa: ARG002 - it is over
         """Return the trained state."""

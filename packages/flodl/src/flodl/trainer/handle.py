@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import torch
 
     from flodl.engine.stats import StepStats
+    from flodl.monitor.monitor import Monitor
+    from flodl.trainer.portrait import Portrait
     from flodl.trainer.report import RunReport, RunStatus
 
 
@@ -109,6 +111,22 @@ class TrainHandle(ABC):
         Raises:
             FlodlError: The steps ran in other processes.
         """
+
+    @abstractmethod
+    def portrait(self) -> Portrait:
+        """Return what the run says of its model and settings; waits until a model is built."""
+
+    @property
+    def architecture_svg(self) -> str | None:
+        """The model's picture, ``None`` where it is no graph; waits until a model is built."""
+        return self.portrait().svg
+
+    def setup_monitor(self, monitor: Monitor) -> None:
+        """Show the model's identity and picture and the run's settings in a monitor.
+
+        Waits until a model is built. A monitor that the run was given shows them by itself.
+        """
+        self.portrait().show(monitor)
 
     @abstractmethod
     def join(self, timeout: float | None = None) -> TrainedState:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 
@@ -36,6 +36,8 @@ from flodl.trainer.finished import FinishedRun
 from flodl.trainer.handle import TrainHandle
 from flodl.trainer.interrupt import InterruptGuard
 from flodl.trainer.observers import notify
+from flodl.trainer.portrait import Portrait
+from flodl.trainer.ranks.introduction import portrait_of
 from flodl.trainer.state import snapshot
 from flodl.trainer.step_notes import StepNotes
 
@@ -152,7 +154,20 @@ class SoloRun:
             self._config.watching().show_profile(self._monitor, self.model, forward)
             self._monitor.finish()
         trained = snapshot(self.model, epoch=self.epochs_done, global_step=self.step.global_step)
-        return FinishedRun(self._metrics, trained, self._device, self.step.stats())
+        return FinishedRun(
+            self._metrics, trained, self._device, self.step.stats(), portrait=self._portrait()
+        )
+
+    def _portrait(self) -> Callable[[], Portrait]:
+        config = self._config
+        settings = {
+            "mode": "one device",
+            "epochs": config.num_epochs,
+            "batch_size": config.batch_size,
+            "samples": len(config.dataset) if config.dataset is not None else None,
+            "seed": config.seed,
+        }
+        return partial(portrait_of, self.model, self.worker.optimizer, settings)
 
     def _watched(self, epochs: int) -> Monitor | None:
         watching = self._config.watching()
@@ -255,7 +270,9 @@ class SoloRun:
         config = self._config
         self._metrics.append(metrics)
         if self._monitor is not None:
-            self._notes.tell(self.step.stats(), self._monitor.plane.board.tree)
+            plane = self._monitor.plane
+            mark = None if plane.timeline is None else plane.timeline.event
+            self._notes.tell(self.step.stats(), plane.board.tree, mark)
             self._monitor.log(metrics.epoch, metrics.epoch_ms / 1000, metrics)
         if config.metrics_fn is not None:
             self.stops |= notify("metrics_fn", config.metrics_fn, metrics)

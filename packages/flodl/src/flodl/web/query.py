@@ -42,12 +42,21 @@ def count_of(
     text = query.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise ApiError(400, "bad_query", f"{name}: must be a whole number, not negative")
-    value = int(text)
+    value = whole_number(name, text)
     if value < least:
         raise ApiError(400, "bad_query", f"{name}: must be at least {least}")
     return value if most is None else min(value, most)
+
+
+def whole_number(name: str, text: str) -> int:
+    """Return a number that a viewer has sent under a name.
+
+    Raises:
+        ApiError: It is not a whole number, or one of too many digits.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise ApiError(400, "bad_query", f"{name}: must be a whole number, not negative")
+    return int(text)
 
 
 def flag_of(query: QueryParams, name: str) -> bool:

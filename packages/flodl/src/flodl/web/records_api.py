@@ -83,6 +83,8 @@ def record_routes(tree: RecordTree) -> APIRouter:
     async def export_jsonl(request: Request) -> Response:
         path = path_of(request.query_params)
         lines = [record.line + b"\n" for record in tree.recent_rows(path, MOST_ROWS)]
+        if not lines:
+            raise ApiError(404, "not_found", f"no records of {path}")
         kind = "application/x-ndjson"
         return Response(b"".join(lines), media_type=kind, headers=_download(path, "jsonl"))
 

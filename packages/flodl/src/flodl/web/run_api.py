@@ -116,10 +116,9 @@ async def _sent_token(request: Request) -> str:
         body += part
         if len(body) > _MOST_BODY_BYTES:
             raise ApiError(413, "too_long", f"a login has at most {_MOST_BODY_BYTES} bytes")
-
     try:
         sent = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ApiError(400, "bad_body", 'send JSON: {"token": "..."}') from error
     token = sent.get("token") if isinstance(sent, dict) else None
     if not isinstance(token, str):

@@ -10,11 +10,10 @@ from starlette.types import Receive, Scope, Send
 from flodl.records.record import encode_json
 from flodl.web.auth import cookie_value
 from flodl.web.brief import MOST_DIGITS, brief_line
-from flodl.web.errors import ApiError
 from flodl.web.gate import port_of
 from flodl.web.hub import Client, Hub, View, frame
 from flodl.web.pages import browser_cookie
-from flodl.web.query import count_of, flag_of, optional_path, path_of
+from flodl.web.query import count_of, flag_of, optional_path, path_of, whole_number
 
 RETRY = b"retry: 2000\n\n"
 BACKLOG = 512
@@ -148,9 +147,7 @@ def _resume_point(request: Request) -> int | None:
     header = request.headers.get("last-event-id")
     if header is None:
         return count_of(request.query_params, "since")
-    if not (header.isascii() and header.isdecimal()):
-        raise ApiError(400, "bad_query", "Last-Event-ID: must be a whole number")
-    return int(header)
+    return whole_number("Last-Event-ID", header)
 
 
 def _browser(request: Request) -> str | None:

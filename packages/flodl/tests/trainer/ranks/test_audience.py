@@ -17,6 +17,7 @@ from flodl.distributed.protocol.messages import (
     AlertRaised,
     CallbackDone,
     LogLine,
+    Nack,
     Reduced,
     TelemetryRecord,
     Throttle,
@@ -25,6 +26,7 @@ from flodl.distributed.protocol.messages import (
 from flodl.distributed.protocol.values import Device, Place
 from flodl.metrics.epoch import EpochMetrics
 from flodl.monitor.plane import RunPlane
+from flodl.monitor.saved_page import SavedPage
 from flodl.monitor.timeline import Timeline
 from flodl.records.board import RunBoard
 from flodl.records.feed import RankFeed
@@ -194,8 +196,17 @@ def test_alerts_and_lines_of_a_rank_stand_at_its_path():
     audience.hear("u/1", AlertRaised(code="capture", message="stays eager"))
     audience.hear("u/0", AlertRaised(code="own_kind", message="odd", level="error"))
     audience.hear("u/0", LogLine(level="warning", text="slow disk"))
-    found = {a["path"]: (a["class"], a["sev"]) for a in board.tree.alerts()}
-    assert found == {"root/rank1": ("capture", "warn"), "root/rank0": ("own_kind", "critical")}
+    audience.hear("u/0", Nack(kind="commit", seq=0, reason="not expected while joining"))
+    assert {(a["path"], a["class"], a["sev"], a["detail"]) for a in board.tree.alerts()} == {
+        ("root/rank1", "capture", "warn", "stays eager"),
+        ("root/rank0", "own_kind", "critical", "odd"),
+        (
+            "root/rank0",
+            "control_drop",
+            "critical",
+            "'commit' was not taken: not expected while joining",
+        ),
+    }
     lines = [r.body() for r in board.tree.history("root/rank0").records if r.kind == "log"]
     assert [(line["text"], line["sev"]) for line in lines] == [("slow disk", "warn")]
 
@@ -233,7 +244,15 @@ def test_the_chronicle_hears_of_what_ranks_do():
     audience.hear("u/0", done)
     audience.hear("u/1", Reduced(window=1, delta=0.5))
     audience.hear("u/0", Reduced(window=1))
-    assert audience.chronicle.told == [("callback_done", done), ("drifted", 1, 0.5)]
+    audience.hear("u/1", Nack(kind="commit", seq=0, reason="too late"))
+    audience.hear("u/1", AlertRaised(code="capture", message="stays eager"))
+    audience.hear("u/1", AlertRaised(code="own_kind", message="odd"))
+    assert audience.chronicle.told == [
+        ("callback_done", done),
+        ("drifted", 1, 0.5),
+        ("missed", "commit"),
+        ("fell_back", "stays eager"),
+    ]
 
 
 def test_settings_stay_beside_what_the_launcher_sets():
@@ -260,6 +279,15 @@ def test_viewers_are_told_how_the_run_ended(finish, status):
     if finish is not None:
         audience.take(finish)
     assert audience.outcome == status
+
+
+def test_a_controller_that_is_told_to_end_leaves_the_page(tmp_path):
+    audience, board = run_of_two()
+    audience.plane.save_page(SavedPage(path=tmp_path / "page.html"))
+    audience.take(window())
+    audience.terminated()
+    assert board.status == "aborted"
+    assert '"status":"aborted"' in (tmp_path / "page.html").read_text()
 
 
 def test_hosts_that_are_levels_have_the_timeline_of_their_ranks():

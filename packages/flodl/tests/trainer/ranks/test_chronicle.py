@@ -58,6 +58,33 @@ def test_the_anchor_is_told_when_it_moves():
     assert kept.of("anchor") == [{"from": 8, "to": 12}]
 
 
+def test_a_nudge_is_told_with_its_factor_and_where_the_anchor_was():
+    kept = Kept()
+    chronicle = Chronicle(kept, on_cpu=True)
+    chronicle.window(window(1, anchor=8.0))
+    chronicle.window(window(2, anchor=4.0, nudged_by=0.5, nudged_from=8.0))
+    chronicle.window(window(3, anchor=4.0))
+    assert kept.of("meta_nudge") == [{"factor": 0.5, "from": 8, "to": 4}]
+    assert kept.of("anchor") == [{"from": 8, "to": 4}]
+
+
+def test_a_nudge_that_finds_the_anchor_at_its_least_moves_nothing():
+    kept = Kept()
+    Chronicle(kept, on_cpu=True).window(window(1, anchor=1.0, nudged_by=0.5, nudged_from=1.0))
+    assert kept.of("meta_nudge") == [{"factor": 0.5, "from": 1, "to": 1}]
+    assert kept.of("anchor") == []
+
+
+def test_what_the_guard_measured_is_told_by_its_own_names():
+    kept = Kept()
+    chronicle = Chronicle(kept, on_cpu=True)
+    chronicle.window(window(1))
+    chronicle.window(window(2, epoch=1, **{"guard.trend_divergence": 0.25}))
+    assert kept.of("guard_telemetry") == [
+        {"epoch": 1, "step": 22, "values": {"trend_divergence": 0.25}}
+    ]
+
+
 def test_divergence_comes_with_what_each_rank_told_and_is_summed_up_at_the_end_of_the_epoch():
     kept = Kept()
     chronicle = Chronicle(kept, on_cpu=True)
@@ -101,9 +128,13 @@ def test_evaluations_checkpoints_losses_and_waits_are_told():
     chronicle.callback_done(CallbackDone(kind="eval", epoch=2, attempt=1, ok=False, ms=9.0))
     chronicle.throttled(2)
     chronicle.lost(1)
+    chronicle.missed("commit")
+    chronicle.fell_back("the step reads a value")
     assert [(kind, fields) for kind, fields, _ in kept.events] == [
         ("eval", {"ms": 30.0}),
         ("checkpoint", {"ms": 5.0, "path": "/runs/model"}),
         ("throttle", {"rank": 2}),
         ("rank_lost", {"rank": 1}),
+        ("lost_broadcast", {"control": "commit", "failures": 1}),
+        ("capture", {"ok": False, "reason": "the step reads a value"}),
     ]

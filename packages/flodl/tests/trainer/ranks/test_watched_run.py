@@ -152,6 +152,31 @@ def test_the_model_and_the_settings_are_shown_without_a_word_of_the_user(run):
     assert "threads" in facts["hardware"]
 
 
+def test_the_cost_of_the_graph_s_nodes_is_shown_once_for_the_kind_of_device(run):
+    (heatmap,) = run[3]["heatmaps"]
+    assert heatmap["model"]
+    assert "<svg" in heatmap["svg"]
+    assert heatmap["svg"] != run[3]["graph_svg"]
+
+
+def test_each_rank_says_how_its_steps_run(run):
+    for number in (0, 1):
+        path = f"root/rank{number}"
+        lines = [r for r in run[1].records if r["kind"] == "log" and r["path"] == path]
+        told = [line["text"] for line in lines if line["text"].startswith("steps on")]
+        assert told
+        assert all("eager, no_gpu" in text for text in told)
+    assert not [r for r in run[1].records if r.get("class") == "capture"]
+
+
+def test_a_monitor_that_the_handle_has_set_up_shows_model_and_settings(run):
+    shown = run[2]["elsewhere"]
+    assert (shown["label"], shown["graph"]) == ("small", True)
+    assert shown["metadata"]["parameters"]["total"] == 114
+    assert (shown["metadata"]["ranks"], shown["metadata"]["batch_size"]) == (2, 8)
+    assert "<svg" in run[2]["picture"]
+
+
 def test_the_launcher_s_timeline_holds_the_run(run):
     found = run[2]
     assert {"epoch_start", "epoch_end", "cpu_avg_start", "cpu_avg_end", "div", "eval"} <= set(

@@ -35,14 +35,14 @@ def commit(run: Run, window: Window) -> None:
     epoch = run.epoch
     _count_work(run, window)
     reduce_ms = (run.now - window.reduce_at) * 1000 if window.reduced else 0.0
-    divergence = None if run.is_grads else _learn(run, window, reduce_ms)
+    learned = {} if run.is_grads else _learn(run, window, reduce_ms)
     run.ramp.advance()
     tally = run.tallies.get(epoch)
     if tally is not None:
         tally.windows += 1
-        tally.divergence = tally.divergence if divergence is None else divergence
+        tally.divergence = learned.get("divergence", tally.divergence)
     queue_after_window(run, epoch)
-    _publish(run, window, epoch, reduce_ms, divergence)
+    _publish(run, window, epoch, reduce_ms, learned)
     roll_over(run)
 
 
@@ -62,11 +62,11 @@ def _count_work(run: Run, window: Window) -> None:
             add_window(run.tallies, uid, report, done)
 
 
-def _learn(run: Run, window: Window, reduce_ms: float) -> float | None:
-    """Feed the cadence and its guards; returns the window's divergence where measured."""
+def _learn(run: Run, window: Window, reduce_ms: float) -> dict[str, float]:
+    """Feed the cadence and its guards; returns what they found and did, as far as there is any."""
     run.reduce_ema_s += SMOOTHING * (reduce_ms / 1000 - run.reduce_ema_s)
     if run.settings.elche.deterministic is not None or run.elche is None:
-        return None
+        return {}
     members = run.elche.members
     reports = [window.reports.get(uid) for uid in members]
     batches = [0 if report is None else report.steps for report in reports]
@@ -79,9 +79,12 @@ def _learn(run: Run, window: Window, reduce_ms: float) -> float | None:
     run.elche.report_window(wall, batches, reduce_ms, fill)
     found = _divergence(window)
     verdict = _judge(run, window, found, batches)
+    learned = {} if found is None else {"divergence": found.divergence, **_guard_values(run)}
+    if verdict.kind is VerdictKind.NUDGE_DOWN:
+        learned |= {"nudged_by": verdict.factor, "nudged_from": float(run.elche.anchor)}
     run.elche.apply_verdict(verdict)
     run.overshoot.apply(verdict)
-    return None if found is None else found.divergence
+    return learned
 
 
 def _divergence(window: Window) -> DivergenceReport | None:
@@ -124,13 +127,26 @@ def _ask_guard(run: Run, found: DivergenceReport, k_used: int, k_max: int) -> Ve
         return run.guard.report(found, k_used, k_max)
     # A guard may be a user's own: whatever it raises must not end the run.
     except Exception as error:  # noqa: BLE001
-        run.alert("guard_failed", f"guard raised {error!r}: the run goes on without one", "error")
-        run.guard = NoGuard()
+        _part_with_guard(run, error)
         return STABLE
 
 
+def _guard_values(run: Run) -> dict[str, float]:
+    """Return what the guard measured, for the records."""
+    try:
+        return {f"guard.{key}": float(value) for key, value in run.guard.telemetry().items()}
+    except Exception as error:  # noqa: BLE001 - as above
+        _part_with_guard(run, error)
+        return {}
+
+
+def _part_with_guard(run: Run, error: Exception) -> None:
+    run.alert("guard_failed", f"guard raised {error!r}: the run goes on without one", "error")
+    run.guard = NoGuard()
+
+
 def _publish(
-    run: Run, window: Window, epoch: int, reduce_ms: float, divergence: float | None
+    run: Run, window: Window, epoch: int, reduce_ms: float, learned: dict[str, float]
 ) -> None:
     elche = run.cadence
     values = {
@@ -140,7 +156,7 @@ def _publish(
         "samples": float(sum(window.samples(uid) for uid in window.members)),
         "global_step": float(run.global_step),
         **run.drift.telemetry(),
-        **({} if divergence is None else {"divergence": divergence}),
+        **learned,
     }
     # where steps are averaged, each report was published when it came
     reports = {} if run.is_grads else window.reports

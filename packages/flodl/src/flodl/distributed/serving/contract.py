@@ -14,12 +14,13 @@ from flodl.distributed.protocol.messages import (
     AlertRaised,
     CallbackDone,
     LogLine,
+    Nack,
     Reduced,
     TelemetryRecord,
 )
 from flodl.distributed.serving.desk import Note
 
-Heard: TypeAlias = TelemetryRecord | AlertRaised | LogLine | CallbackDone | Reduced
+Heard: TypeAlias = TelemetryRecord | AlertRaised | LogLine | CallbackDone | Reduced | Nack
 """What people may want to know of what a rank sends."""
 
 

@@ -172,7 +172,8 @@ def _item(item: Item, box: Box, fill: str, seconds: float | None) -> str:
             f'<text x="{box.x:.1f}" y="{y:.1f}" text-anchor="middle"{weight}>'
             f"{_escaped(text)}</text>"
         )
-    return f'<g data-node="{_escaped(item.id)}">{outline}{"".join(rows)}</g>'
+    tip = f"<title>{_escaped(', '.join(texts))}</title>"
+    return f'<g data-node="{_escaped(item.id)}">{tip}{outline}{"".join(rows)}</g>'
 
 
 def _levels(scene: Scene, layout: Layout, profile: Profile, side: float) -> list[str]:

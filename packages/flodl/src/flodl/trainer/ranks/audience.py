@@ -21,6 +21,7 @@ from flodl.distributed.protocol.messages import (
     AlertRaised,
     CallbackDone,
     LogLine,
+    Nack,
     Reduced,
     TelemetryRecord,
     Throttle,
@@ -29,10 +30,12 @@ from flodl.distributed.protocol.messages import (
 from flodl.distributed.worker.witness import machine_of
 from flodl.records.alerts import SEVERITIES
 from flodl.records.telemetry import RankTelemetry
+from flodl.trainer.portrait import Portrait
+from flodl.trainer.ranks.costs import COSTS, show_costs
 from flodl.trainer.ranks.introduction import MODEL, show_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from flodl.distributed.controller.ledger import WorkPlan
     from flodl.distributed.protocol.values import Device, Place
@@ -68,6 +71,8 @@ class RunAudience:
 
     plane: RunPlane
     """Carries out what the launcher's monitor asks for."""
+    on_portrait: Callable[[Portrait], object] = staticmethod(lambda _: None)
+    """Called with what the run says of its model and settings, once a rank has told."""
     chronicle: Chronicle | None = None
     """Where events of the run go, ``None`` where nobody keeps them."""
 
@@ -103,6 +108,10 @@ class RunAudience:
         if finish is None or finish.is_failed:
             return "failed"
         return "aborted" if finish.reason in _BROKEN_OFF else "done"
+
+    def terminated(self) -> None:
+        """End what viewers see: this process is told to end before the run has."""
+        self.plane.finish("aborted")
 
     def tick(self) -> None:
         """Publish what is due by the clock; the plane calls it about once a second."""
@@ -143,30 +152,38 @@ class RunAudience:
             command = {**command, "metadata": {**self._settings, **given}}
         self.plane.apply(command)
 
-    def hear(self, uid: str, message: Heard) -> None:
+    def hear(self, uid: str, message: Heard | Nack) -> None:
         """Publish what a rank tells of itself; one that nobody has met is passed over."""
-        if isinstance(message, TelemetryRecord) and message.path == MODEL:
-            # told when the model is built, before its rank is met
-            show_model(self._feed.board, self._settings, message.values)
+        if isinstance(message, TelemetryRecord) and message.path:
+            self._picture(message)  # told when the model is built, before its rank is met
             return
         number = self._numbers.get(uid)
         if number is None:
             return
         with self._lock:
-            match message:
-                case TelemetryRecord():
-                    self._feed.resources({**message.values, "rank": number})
-                case AlertRaised(code=code, message=text, level=level):
-                    severity = _severity(code, level)
-                    path = self._feed.path(number)
-                    self._feed.board.tree.alert(code, path, text, severity=severity)
-                case LogLine(level=level, text=text):
-                    severity = _SEVERITIES.get(level, "info")
-                    self._feed.board.tree.log(self._feed.path(number), text, severity=severity)
-                case CallbackDone() if self.chronicle is not None:
-                    self.chronicle.callback_done(message)
-                case Reduced(delta=delta) if self.chronicle is not None and delta is not None:
-                    self.chronicle.drifted(number, delta)
+            self._hear_of(number, message)
+            if self.chronicle is not None:
+                _note(self.chronicle, number, message)
+
+    def _picture(self, message: TelemetryRecord) -> None:
+        if message.path == MODEL:
+            settings = dict(self._settings)
+            show_model(self._feed.board, self._settings, message.values)
+            self.on_portrait(Portrait.of(message.values, settings))
+        elif message.path == COSTS:
+            show_costs(self._feed.board, message.values)
+
+    def _hear_of(self, number: int, message: Heard | Nack) -> None:
+        tree, path = self._feed.board.tree, self._feed.path(number)
+        match message:
+            case TelemetryRecord():
+                self._feed.resources({**message.values, "rank": number})
+            case AlertRaised(code=code, message=text, level=level):
+                tree.alert(code, path, text, severity=_severity(code, level))
+            case LogLine(level=level, text=text):
+                tree.log(path, text, severity=_SEVERITIES.get(level, "info"))
+            case Nack(kind=kind, reason=reason):
+                tree.alert("control_drop", path, f"{kind!r} was not taken: {reason}")
 
     def _meet(self, places: tuple[Place, ...]) -> None:
         self._world = tuple(place.number for place in places)
@@ -277,6 +294,19 @@ class RunAudience:
         elif alert.code not in _TOLD_BY_FEED:
             severity = _severity(alert.code, alert.level)
             self._feed.board.tree.alert(alert.code, "root", alert.message, severity=severity)
+
+
+def _note(chronicle: Chronicle, number: int, message: Heard | Nack) -> None:
+    """Place what a rank tells on the timeline, where it is an event of it."""
+    match message:
+        case CallbackDone():
+            chronicle.callback_done(message)
+        case Reduced(delta=float(delta)):
+            chronicle.drifted(number, delta)
+        case Nack(kind=kind):
+            chronicle.missed(kind)
+        case AlertRaised(code="capture", message=text):
+            chronicle.fell_back(text)
 
 
 def _severity(code: str, level: str) -> Severity | None:

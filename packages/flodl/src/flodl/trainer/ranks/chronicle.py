@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from flodl.distributed.protocol.messages import CallbackDone
     from flodl.metrics.epoch import EpochMetrics
 
+_GUARD = "guard."
+"""Begins the names of what the convergence guard measured, among the values of a window."""
 Place = Callable[[EventKind, float], object]
 """Puts an event on a timeline, so many milliseconds ago."""
 
@@ -58,10 +60,8 @@ class Chronicle:
         )
         self._average(values.get("reduce_ms", 0.0))
         self._divergence(command)
-        anchor = round(values["anchor"]) if "anchor" in values else self._anchor
-        if self._anchor is not None and anchor is not None and anchor != self._anchor:
-            self._place(EventKind.anchor_changed(old=self._anchor, new=anchor), 0.0)
-        self._anchor = anchor
+        self._guard(command)
+        self._move_anchor(values)
 
     def epoch_ended(self, metrics: EpochMetrics) -> None:
         """Tell of the end of an epoch, and how far ranks were apart in it."""
@@ -92,6 +92,14 @@ class Chronicle:
         """Tell that a rank has to wait for the others."""
         self._place(EventKind.throttle(rank=rank), 0.0)
 
+    def missed(self, control: str) -> None:
+        """Tell that a rank could not take a message of the controller."""
+        self._place(EventKind.lost_broadcast(control=control, failures=1), 0.0)
+
+    def fell_back(self, reason: str) -> None:
+        """Tell that a rank takes its steps without a graph, though it was not asked to."""
+        self._place(EventKind.graph_capture(ok=False, reason=reason), 0.0)
+
     def lost(self, rank: int) -> None:
         """Tell that a rank is gone."""
         self._place(EventKind.rank_lost(rank=rank), 0.0)
@@ -105,6 +113,30 @@ class Chronicle:
         else:
             self._place(EventKind.sync_start(), ms)
             self._place(EventKind.sync_end(ms=ms), 0.0)
+
+    def _guard(self, command: PublishWindow) -> None:
+        """Tell what the convergence guard measured in a window."""
+        values = command.values
+        seen = {
+            key.removeprefix(_GUARD): value
+            for key, value in values.items()
+            if key.startswith(_GUARD)
+        }
+        if seen:
+            step = round(values.get("global_step", 0.0))
+            event = EventKind.guard_telemetry(epoch=command.epoch, step=step, values=seen)
+            self._place(event, 0.0)
+
+    def _move_anchor(self, values: Mapping[str, float]) -> None:
+        """Tell where the anchor has gone, and that it was a nudge where it was one."""
+        anchor = round(values["anchor"]) if "anchor" in values else self._anchor
+        before = round(values["nudged_from"]) if "nudged_from" in values else self._anchor
+        if anchor is not None and before is not None and "nudged_by" in values:
+            event = EventKind.meta_nudge(factor=values["nudged_by"], old=before, new=anchor)
+            self._place(event, 0.0)
+        if anchor is not None and before is not None and anchor != before:
+            self._place(EventKind.anchor_changed(old=before, new=anchor), 0.0)
+        self._anchor = anchor
 
     def _divergence(self, command: PublishWindow) -> None:
         deltas, self._deltas = self._deltas, {}

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,10 @@ from flodl.distributed.launch.child import controller_process
 from flodl.monitor.errors import MonitorExportError
 from flodl.monitor.place import ServePlace
 from flodl.monitor.plane import RunPlane
+from flodl.monitor.termination import TerminationGuard
 from flodl.records.board import RunBoard
 from flodl.records.feed import RankFeed
+from flodl.trainer.portrait import Portrait
 from flodl.trainer.ranks.audience import RunAudience
 from flodl.trainer.ranks.chronicle import Chronicle
 from flodl.trainer.ranks.introduction import settings_shown
@@ -52,6 +55,8 @@ def be_controller(spec: RunSpec) -> None:
     core = _core(spec, settings, saved)
     audience = _audience(spec, place, offer, settings, restarted=saved is not None)
     plane = audience.plane
+    guard = TerminationGuard(audience.terminated)
+    guard.watch_signal()
 
     def open_door(listener: socket.socket, extension: Extension) -> Door:
         portal_place = _place(offer, config.watching().place, listener)
@@ -70,6 +75,7 @@ def be_controller(spec: RunSpec) -> None:
     finally:
         remove_kept(run_prefix(place.run))
         plane.finish(audience.outcome)
+        guard.release()
         if config.timeline is not None:
             _ship(config.timeline, timeline_file(Path(place.run_dir)))
 
@@ -110,6 +116,7 @@ def _audience(
         restarted=restarted,
     )
     audience.plane = RunPlane(board, on_tick=audience.tick)
+    audience.on_portrait = partial(_leave_portrait, Path(place.run_dir))
     config.watching().equip(
         audience.plane,
         given=() if config.monitor is None else config.monitor.sinks,
@@ -123,6 +130,14 @@ def _audience(
 
 def _placing(timeline: Timeline) -> Callable[[EventKind, float], None]:
     return lambda event, ago_ms: timeline.event(event, ago_ms=ago_ms)
+
+
+def _leave_portrait(folder: Path, portrait: Portrait) -> None:
+    """Leave it for the launcher; what keeps it from that is told."""
+    try:
+        portrait.write(folder)
+    except MonitorExportError as error:
+        _logger.warning("the launcher does not learn of the model: %s", error)
 
 
 def _ship(timeline: Timeline, file: Path) -> None:

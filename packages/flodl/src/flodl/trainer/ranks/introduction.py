@@ -10,6 +10,7 @@ from flodl.distributed.protocol.messages import TelemetryRecord
 from flodl.distributed.protocol.values import Plain
 from flodl.graph import Graph
 from flodl.monitor.picture import json_metadata, parameter_counts
+from flodl.trainer.portrait import Portrait
 from flodl.web.svg import safe_svg
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 MODEL = "model"
 """Path of the message."""
-_MOST_SVG_BYTES = 512 << 10
+MOST_SVG_BYTES = 512 << 10
+"""Size of the largest picture that a rank sends."""
 
 
 def introduction(model: nn.Module, optimizer: torch.optim.Optimizer) -> TelemetryRecord:
@@ -35,10 +37,18 @@ def introduction(model: nn.Module, optimizer: torch.optim.Optimizer) -> Telemetr
     }
     if isinstance(model, Graph):
         values |= {"label": model.label or name, "hash": model.structural_hash}
-        picture = model.svg()
-        if len(picture.encode()) <= _MOST_SVG_BYTES:
+        picture = model.svg(engine="builtin")
+        if len(picture.encode()) <= MOST_SVG_BYTES:
             values["svg"] = picture
     return TelemetryRecord(path=MODEL, values=values)
+
+
+def portrait_of(
+    model: nn.Module, optimizer: torch.optim.Optimizer, settings: Mapping[str, Any]
+) -> Portrait:
+    """Return what a run says of a model that is in this process."""
+    told = introduce(model, optimizer)
+    return Portrait.of({} if told is None else told.values, settings)
 
 
 def show_model(board: RunBoard, settings: dict[str, Any], values: Mapping[str, Plain]) -> None:

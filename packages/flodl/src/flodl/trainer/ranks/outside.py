@@ -21,6 +21,8 @@ from flodl.distributed.protocol.messages import Stop
 from flodl.distributed.protocol.values import Device
 from flodl.sys import detect_gpus
 from flodl.trainer.finished import FinishedRun
+from flodl.trainer.portrait import Portrait
+from flodl.trainer.ranks.introduction import portrait_of, settings_shown
 from flodl.trainer.ranks.offer import take_over, timeline_file
 from flodl.trainer.ranks.rank import rank_loop
 from flodl.trainer.ranks.running import metrics_of
@@ -86,7 +88,8 @@ class OutsideRank:
         )
         if self._run.controller is not None:
             self._notes.stop = partial(self._run.controller.stop, reason="stop_training")
-        self.loop = rank_loop(spec, self._run.link, outside.world_size)
+        kind = device.name if outside.local_rank == 0 else None
+        self.loop = rank_loop(spec, self._run.link, outside.world_size, kind)
         self._watch = SignalWatch(_Asking(self._run.link))
         self._watch.install()
 
@@ -118,7 +121,16 @@ class OutsideRank:
         state = _state(loop, self._notes)
         if self._watch.received is not None:
             raise RunInterrupted(f"interrupted after {state.global_step} steps", state)
-        return FinishedRun(self._notes.metrics, state, torch.device(self._device), None)
+        return FinishedRun(
+            self._notes.metrics, state, torch.device(self._device), None, portrait=self._portrait()
+        )
+
+    def _portrait(self) -> Callable[[], Portrait]:
+        trainee = self.loop.trainee
+        assert trainee is not None
+        mode = str(self._spec.elche(on_gpu=self._device != "cpu").mode)
+        settings = settings_shown(self._spec, ranks=self._outside.world_size, mode=mode)
+        return partial(portrait_of, trainee.model, trainee.optimizer, settings)
 
 
 class _Asking:

@@ -19,6 +19,7 @@ from flodl.distributed.launch.local import Ending, LocalRun
 from flodl.distributed.launch.signals import SignalWatch
 from flodl.metrics.epoch import EpochMetrics
 from flodl.trainer.handle import EpochFeed, TrainHandle
+from flodl.trainer.portrait import Portrait
 from flodl.trainer.ranks.remote_errors import rebuilt
 from flodl.trainer.report import RunReport, RunStatus
 from flodl.trainer.state import TrainedState
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from flodl.engine.stats import StepStats
 
 _logger = logging.getLogger(__name__)
+_GLANCE_S = 0.05
 _NOT_FINITE = "nonfinite: "
 _INTERRUPTED = frozenset({"interrupted", "graceful_shutdown"})
 
@@ -65,6 +67,7 @@ class RunningRun(TrainHandle):
         self._follower.start()
         self._result: TrainedState | None = None
         self._ending: Ending | None = None
+        self._portrait: Portrait | None = None
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
@@ -83,6 +86,20 @@ class RunningRun(TrainHandle):
             hint="each rank says in its log why a step is not captured",
         )
 
+    def portrait(self) -> Portrait:
+        """Return what the run says of its model and settings; waits until a rank has told.
+
+        Nothing, where the run ended before, or its ranks are threads.
+        """
+        found = self._portrait
+        while found is None:
+            is_over = self._run.wait(_GLANCE_S) is not None
+            found = Portrait.read(self._run.folder.path)
+            if is_over and found is None:
+                return Portrait()
+        self._portrait = found
+        return found
+
     def join(self, timeout: float | None = None) -> TrainedState:
         """Wait for the end of the run and return the trained state."""
         if self._result is not None:
@@ -92,6 +109,7 @@ class RunningRun(TrainHandle):
         self._watch.remove()
         self._result = self._outcome(ending)
         self._on_end(self._result)
+        self._portrait = self._portrait or Portrait.read(self._run.folder.path) or Portrait()
         self._run.discard()
         return self._result
 

@@ -66,7 +66,8 @@ export class Chart {
     this.visible = true;
     /** @type {number | null} */ this.cursorIndex = null;
     new ResizeObserver(() => this.resize()).observe(this.plot);
-    new IntersectionObserver((seen) => this.seen(seen[seen.length - 1].isIntersecting)).observe(this.el);
+    // a little ahead of the view, so that no empty frame scrolls in
+    new IntersectionObserver((seen) => this.seen(seen[seen.length - 1].isIntersecting), { rootMargin: "400px" }).observe(this.el);
   }
 
   /** @param {boolean} isSeen */

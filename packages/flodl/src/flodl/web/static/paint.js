@@ -132,7 +132,13 @@ export function drawLimit(u, scale, value, label) {
   ctx.stroke();
   ctx.font = `600 ${10.5 * r}px ${getComputedStyle(document.body).fontFamily}`;
   ctx.textAlign = "right";
-  ctx.fillText(label, bbox.left + bbox.width - 4 * r, y < bbox.top + 16 * r ? y + 13 * r : y - 4 * r);
+  const at = [bbox.left + bbox.width - 4 * r, y < bbox.top + 16 * r ? y + 13 * r : y - 4 * r];
+  // curves run behind the words, not through them
+  ctx.strokeStyle = color("panel");
+  ctx.lineWidth = 4 * r;
+  ctx.lineJoin = "round";
+  ctx.strokeText(label, at[0], at[1]);
+  ctx.fillText(label, at[0], at[1]);
   ctx.restore();
 }
 

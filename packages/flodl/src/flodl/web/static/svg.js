@@ -12,8 +12,8 @@ const MAX_ELEMENTS = 50000;
 
 /** @param {string} text @returns {SVGSVGElement | null} null when the text is no picture */
 export function safeSvg(text) {
-  // A strict page reports styles as violations as soon as they are parsed: they get other names first.
-  const tame = text.replace(/<!DOCTYPE[^>[]*(\[[^\]]*\])?[^>]*>/i, "").replace(/<(\/?)style\b/gi, "<$1dropped").replace(/(\s)style(\s*=)/gi, "$1data-style$2");
+  // A strict page reports styles and handlers as soon as they are parsed: they get other names first.
+  const tame = text.replace(/<!DOCTYPE[^>[]*(\[[^\]]*\])?[^>]*>/i, "").replace(/<(\/?)style\b/gi, "<$1dropped").replace(/<[^<]*>/g, (tag) => tag.replace(/(\s)(style|on\w+)(\s*=)/gi, "$1data-$2$3"));
   const parsed = new DOMParser().parseFromString(tame, "image/svg+xml");
   const root = parsed.documentElement;
   if (root.localName !== "svg" || parsed.querySelector("parsererror")) return null;

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from flodl import ElCheConfig, FlowBuilder, TensorDataSet, Trainer, record_scalar
+from flodl import ElCheConfig, FlowBuilder, Monitor, TensorDataSet, Trainer, record_scalar
 from flodl.monitor import Timeline
 
 torch.set_num_threads(1)
@@ -45,11 +45,14 @@ handle = (
     .eval_fn(accuracy)
     .reports_per_epoch(4)
     .timeline(timeline)
+    .profile_graph()
     .dashboard(PORT, token="for-viewers")
     .record_log(FOLDER / "log")
     .save_dashboard(FOLDER / "page.html")
     .run()
 )
+elsewhere = Monitor(8, progress="none")
+handle.setup_monitor(elsewhere)
 handle.join()
 body = timeline.body()
 print(
@@ -60,6 +63,8 @@ print(
             "samples": len(timeline),
             "rank_hosts": sorted({row["host"] for row in body["rank_samples"]}),
             "host": body["host"],
+            "elsewhere": elsewhere.board.api_meta(),
+            "picture": handle.architecture_svg,
         }
     )
 )
