@@ -10,65 +10,18 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_bench.errors import UsageError
 from ddp_bench.scaling import crew
-from ddp_bench.scaling.link import LateExchange, SlowLink, late_allreduce, slow_down_flodl
+from ddp_bench.scaling.link import is_slow, late_allreduce
 from ddp_bench.scaling.measure import figures
 from ddp_bench.scaling.subject import Subject
 from ddp_bench.scaling.task import Task
-from flodl.distributed.averaging import plane
-from flodl.distributed.averaging.exchange import Part, Payload
-from flodl.distributed.averaging.solo import SoloExchange
-
-PAYLOAD = Payload(
-    values=torch.tensor([1.0, 2.0]), parts=(Part(0, 2),), side=torch.ones(1, dtype=torch.float64)
-)
+from flodl.testing.sim import SlowLink
 
 
-@pytest.mark.parametrize(
-    ("link", "seconds"),
-    [
-        (SlowLink(), 0.0),
-        (SlowLink(latency_ms=50), 0.050),
-        (SlowLink(mbit_s=8), 0.5),
-        (SlowLink(latency_ms=50, mbit_s=8), 0.55),
-    ],
-)
-def test_an_average_is_late_by_latency_and_by_what_its_bytes_take(
-    link: SlowLink, seconds: float
-) -> None:
-    assert link.delay_s(500_000) == pytest.approx(seconds)
-    assert link.is_slow is (seconds > 0)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"latency_ms": -1.0}, "latency -1 ms"), ({"mbit_s": 0.0}, "0 Mbit/s: expected more than 0")],
-)
-def test_a_link_that_cannot_be_is_refused(options: dict[str, float], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        SlowLink(**options)
-
-
-def test_an_average_of_flodl_is_there_when_it_would_have_arrived() -> None:
-    now = 0.0
-    made = SoloExchange()
-    late = LateExchange(made, SlowLink(latency_ms=50), clock=lambda: now)
-    for _ in range(2):  # each average anew
-        late.start(PAYLOAD)
-        assert not late.advance()
-        now += 0.049
-        assert not late.advance()
-        now += 0.002
-        assert late.advance()
-        assert torch.equal(late.result, torch.tensor([1.0, 2.0]))
-        assert torch.equal(late.sides, made.sides)
-
-
-def test_every_average_of_a_process_is_made_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plane, "make_exchange", lambda *_, **__: SoloExchange())
-    slow_down_flodl(SlowLink(latency_ms=1))
-    assert isinstance(plane.make_exchange(), LateExchange)  # type: ignore[call-arg]
+@pytest.mark.parametrize("link", [SlowLink(latency_ms=50), SlowLink(mbit_s=8)])
+def test_a_link_is_slow_by_latency_or_by_bandwidth(link: SlowLink) -> None:
+    assert is_slow(link)
+    assert not is_slow(SlowLink())
 
 
 @pytest.fixture

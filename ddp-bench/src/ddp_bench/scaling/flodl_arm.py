@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ddp_bench.errors import BenchError
-from ddp_bench.scaling.link import slow_down_flodl
+from ddp_bench.scaling.link import is_slow
 from ddp_bench.scaling.subject import PacedStep, Subject
 from ddp_bench.scaling.task import Task
 from ddp_bench.scaling.trace import read_steps, state_of
@@ -156,9 +156,8 @@ def wait_for_steps(task: Task, limit_s: float, is_over: Callable[[], bool]) -> f
 def main() -> int:
     """Train for the time that the task says, and write what the run amounted to."""
     task = Task.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    if task.link.is_slow:
-        slow_down_flodl(task.link)
-    handle = Arm(task).run()
+    with task.link.applied() if is_slow(task.link) else contextlib.nullcontext():
+        handle = Arm(task).run()  # ranks never return
     started = wait_for_steps(task, _BEGIN_S, lambda: handle.status().state in {"done", "failed"})
     time.sleep(max(0.0, started + task.run_s - time.monotonic()))
     handle.stop(save=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ddp_bench.errors import UsageError
-from ddp_bench.scaling.link import SlowLink
 from ddp_bench.scaling.slow import SlowRank
+from flodl.testing.sim import SlowLink
 
 SYNC = ("gloo-sync", "cpu-sync")
 CADENCE = ("gloo-cadence", "cpu-cadence")

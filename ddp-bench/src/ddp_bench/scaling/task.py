@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from ddp_bench.scaling.link import SlowLink
 from ddp_bench.scaling.slow import SlowRank
+from flodl.testing.sim import SlowLink
 
 STEPS, SNAPSHOTS, OUTCOME = "rank{}.steps", "snapshots", "outcome.json"
 

@@ -16,7 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_bench.scaling.link import late_allreduce
+from ddp_bench.scaling.link import is_slow, late_allreduce, wait_for
 from ddp_bench.scaling.subject import PacedStep, Subject
 from ddp_bench.scaling.task import Task
 from ddp_bench.scaling.trace import bytes_of, state_of
@@ -43,7 +43,7 @@ def _solo(task: Task, rank: int, subject: Subject, model: nn.Module) -> None:
 
 def _ddp(task: Task, rank: int, subject: Subject, model: nn.Module) -> None:
     wrapped = DistributedDataParallel(model)
-    if task.link.is_slow:
+    if is_slow(task.link):
         wrapped.register_comm_hook(task.link, late_allreduce)
     train(task, rank, subject, model, wrapped)
 
@@ -64,7 +64,7 @@ def _local_sgd(task: Task, rank: int, subject: Subject, model: nn.Module) -> Non
         is_due = averager.step % task.period == 0
         averager.average_parameters(optimizer.param_groups)
         if is_due:
-            task.link.wait(nbytes)
+            wait_for(task.link, nbytes)
         return is_due
 
     train(task, rank, subject, model, wrapped, average)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch._C._distributed_c10d import TCPStore
 
+from ddp_bench.scaling.link import wait_for
 from ddp_bench.scaling.subject import Subject
 from ddp_bench.scaling.task import Task
 from ddp_bench.scaling.torch_arms import train
@@ -65,7 +66,7 @@ def run_rank(task: Task, rank: int, port: int) -> None:
         steps += 1
         is_due = steps % task.period == 0
         if is_due:  # the optimizer's step has averaged
-            task.link.wait(nbytes)
+            wait_for(task.link, nbytes)
         return is_due
 
     with averaging:

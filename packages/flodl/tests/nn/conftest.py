@@ -17,8 +17,12 @@ def seeded():
 
 
 @pytest.fixture(autouse=True)
-def full_float32(device, monkeypatch):
+def full_float32(device):
     """On a GPU, convolutions would otherwise round their inputs to TensorFloat-32."""
-    if device.type == "cuda":
-        for part in (torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
-            monkeypatch.setattr(part, "fp32_precision", "ieee")
+    parts = [torch.backends.cudnn.conv, torch.backends.cudnn.rnn] if device.type == "cuda" else []
+    before = [part.fp32_precision for part in parts]  # monkeypatch would delete what it cannot see
+    for part in parts:
+        part.fp32_precision = "ieee"
+    yield
+    for part, precision in zip(parts, before, strict=True):
+        part.fp32_precision = precision

@@ -1,6 +1,7 @@
 """Single decisions of the controller: who may join, when to start, who is given up."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -8,6 +9,7 @@ from flodl.core.errors import ConfigError
 from flodl.distributed.config import STABLE, ElasticConfig, ElCheConfig, Timeouts, nudge_down
 from flodl.distributed.controller.commands import (
     Finish,
+    Persist,
     RaiseAlert,
     SaveKept,
     ToHost,
@@ -22,16 +24,18 @@ from flodl.distributed.controller.events import (
     LauncherBack,
     LauncherLost,
     StartRequested,
+    StopRequested,
     Tick,
 )
 from flodl.distributed.controller.ledger import WorkPlan
-from flodl.distributed.controller.run import RunState
+from flodl.distributed.controller.run import Ending, RunState
 from flodl.distributed.controller.settings import DutyRules, Identity, JoinRules, RunSettings
 from flodl.distributed.protocol.messages import (
     Abort,
     Accept,
     AtBarrier,
     Beat,
+    Commit,
     Fence,
     Fenced,
     FormAck,
@@ -482,6 +486,32 @@ def test_members_that_never_come_to_the_barrier_are_fenced():
     assert driver.run.roster.members[B].cause == "barrier"
 
 
+def test_a_window_that_lasts_ten_times_as_long_as_predicted_is_told_with_who_it_waits_for():
+    driver = training(A, B, C)
+    number = driver.window()
+    driver.all(lambda uid: Reduced(window=number, ms=1.0))
+    run, beat = driver.run, driver.run.settings.timeouts.heartbeat
+    predicted = run.cadence.anchor_wall_ms / 1000
+    assert predicted > 0
+    arrival = AtBarrier(window=run.last_window, samples=1, is_finite=True, payload_hash="x")
+    driver.rank(A, arrival)
+    driver.tick(10 * predicted + beat - 0.1)
+    assert not driver.alerts()
+    driver.tick(0.2)
+    (alert,) = [command for command in driver.given if isinstance(command, RaiseAlert)]
+    assert (alert.code, alert.level) == ("slow_window", "warning")
+    assert alert.message == f"window {run.last_window} waits for rank1, rank2"
+    driver.tick(10 * predicted + beat)
+    assert not driver.alerts()  # once a window
+    assert all(run.roster.members[uid].is_alive for uid in (A, B, C))
+
+
+def test_windows_of_no_prediction_are_not_called_slow():
+    driver = training()
+    driver.tick(50)
+    assert "slow_window" not in driver.alerts()
+
+
 def test_a_reduce_that_stalls_is_tried_once_more_and_then_ends_the_run():
     driver = training(duties=DutyRules(save_path="run"))
     for attempt in range(2):
@@ -494,6 +524,89 @@ def test_a_reduce_that_stalls_is_tried_once_more_and_then_ends_the_run():
     assert driver.controller.state is RunState.SAVING
     assert driver.run.ending.reason == "reduce_stall"
     assert driver.run.ending.is_failed
+
+
+@pytest.mark.parametrize("mode", ["cpu_cadence", "cpu_async", "nccl_sync"])
+def test_a_member_that_keeps_a_run_from_ending_is_given_up_in_time_to_save(mode):
+    driver = training(A, B, C, elche=getattr(ElCheConfig, mode)(), duties=DutyRules(save_path="m"))
+    if mode != "nccl_sync":
+        number = driver.window()
+        driver.all(lambda uid: Reduced(window=number, ms=1.0))
+    driver(StopRequested(reason="interrupted"))
+    for uid in (A, B):
+        if mode == "nccl_sync":
+            driver.rank(uid, Quiesced(gen=driver.run.gen, version=0, steps=3, trained=()))
+        else:
+            arrival = {"samples": 0, "is_finite": True, "payload_hash": "x"}
+            driver.rank(uid, AtBarrier(window=driver.run.last_window, **arrival))
+    driver.tick(19.9)
+    assert not driver.sent(Fence)
+    driver.tick(0.2)
+    (fence,) = driver.sent(Fence)
+    assert fence.uid == C
+    assert driver.alerts() == ["drain_late"]
+    driver.host("h1", Fenced(uid=C, incarnation=0))
+    driver.quiesce()
+    driver.form()
+    if mode != "nccl_sync":
+        driver.window(samples=0)
+    assert driver.controller.state is RunState.SAVING
+    assert [message.kind for message in driver.sent(RunCallback)] == ["checkpoint", "final"]
+    assert driver.run.history.deaths[0]["cause"] == "drain"
+    assert not driver.run.ending.is_failed
+
+
+def test_a_run_that_nobody_keeps_from_ending_and_that_does_not_end_has_failed():
+    driver = training()
+    driver.run.ending = Ending(reason="interrupted")
+    driver.run.set_deadline("drain", 1.0)
+    driver.tick(2.0)
+    assert driver.controller.state is RunState.FAILED
+    (finish,) = [command for command in driver.given if isinstance(command, Finish)]
+    assert finish.reason == "interrupted: no last window within its time"
+
+
+def test_what_gradient_steps_have_done_is_written_down_before_ranks_forget_it():
+    driver = training(elche=ElCheConfig.nccl_sync(collective="gloo"))
+    written = []
+
+    def told(kind):
+        is_written = any(isinstance(command, Persist) for command in driver.given)
+        written.append((kind, bool(driver.sent(kind)), is_written))
+
+    steps = driver.run.window.targets[A].steps
+    for uid in (A, B):
+        work = driver.run.ledger.held(uid)[0]
+        done = Trained(lease_id=work.lease_id, batches=steps, samples=work.samples)
+        report = WindowReport(window=1, trained=(done,), steps=steps, wall_ms=10.0)
+        driver.rank(uid, report)
+    told(Commit)
+    driver = training(elche=ElCheConfig.nccl_sync(collective="gloo"))
+    told(SyncNow)
+    dies(driver, B)
+    told(Reconfigure)
+    driver.quiesce()
+    told(World)
+    assert written == [(kind, True, True) for kind in (Commit, SyncNow, Reconfigure, World)]
+
+
+def test_a_rank_that_died_while_there_was_no_controller_is_let_in_again():
+    driver = training(elastic=ElasticConfig(respawn=1))
+    state = json.loads(json.dumps(driver.controller.to_state()))
+    driver.controller = Controller.restarted(driver.run.settings, state, driver.now)
+    driver.host("h0", hello(A, held=Held(gen=1, version=0)))
+    assert driver.run.roster.members[A].is_awaited
+    driver.hello(B, incarnation=1)
+    (accept,) = driver.sent(Accept)
+    assert accept.members[0].incarnation == 1
+    assert driver.run.history.deaths[0]["cause"] == "unseen"
+    driver.host("h0", RankExit(uid=B, incarnation=0, code=None, signal=9))  # sent once more
+    (death,) = driver.run.history.deaths
+    assert death["cause"] == "signal 9"
+    (file,) = [command for command in driver.given if isinstance(command, WriteDeath)]
+    assert file.details["cause"] == "signal 9"
+    driver.quiesce()
+    assert driver.controller.state is RunState.FORMING
 
 
 def test_below_min_ranks_the_run_waits_and_then_ends():
@@ -578,7 +691,7 @@ def test_ranks_too_far_ahead_are_throttled_and_let_go():
     driver.host("h0", progress(A, window_steps=5))
     assert [type(m) for m in driver.sent(Throttle)] == [Throttle]
     driver.host("h0", progress(B, window_steps=4))
-    assert driver.run.throttled == set()
+    assert driver.run.throttling.held == set()
 
 
 def test_a_lost_launcher_is_waited_for():

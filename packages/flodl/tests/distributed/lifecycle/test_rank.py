@@ -1,5 +1,6 @@
 """The table of a rank's machine, and single steps of it."""
 
+import json
 import random
 
 import pytest
@@ -90,8 +91,8 @@ class Driver:
             r.FromController(gen=self.machine.rank.gen if gen is None else gen, message=message)
         )
 
-    def batch(self, lease_id=1, ms=10.0, samples=8):
-        return self(r.BatchDone(lease_id=lease_id, samples=samples, wall_ms=ms))
+    def batch(self, lease_id=1, ms=10.0, samples=8, **options):
+        return self(r.BatchDone(lease_id=lease_id, samples=samples, wall_ms=ms, **options))
 
 
 def ready():
@@ -156,9 +157,22 @@ def test_the_next_lease_is_asked_for_once_half_of_the_last_is_trained():
     assert sent(driver.batch()) == []
     assert sent(driver.batch()) == [LeaseAck(lease_id=1, batches=3)]
     assert sent(driver.batch()) == []
-    driver.hear(lease(2, 40, 48))
+    assert sent(driver.hear(lease(2, 40, 72))) == []
     assert sent(driver.batch()) == []
-    assert sent(driver.batch(2)) == [LeaseAck(lease_id=2, batches=1)]
+    assert sent(driver.batch(2)) == []
+    assert sent(driver.batch(2)) == [LeaseAck(lease_id=2, batches=2)]
+
+
+def test_the_next_lease_is_on_its_way_while_the_last_batch_is_trained():
+    driver = training(Target(steps=99))
+    for _ in range(4):
+        driver.batch()
+    assert sent(driver.hear(lease(2, 40, 48))) == []  # two batches are left
+    assert sent(driver.batch()) == [LeaseAck(lease_id=2, batches=0)]
+    assert sent(driver.hear(lease(3, 48, 56))) == []
+    assert sent(driver.batch(2)) == [LeaseAck(lease_id=3, batches=0)]
+    assert sent(driver.batch(3)) == []
+    assert sent(driver.hear(lease(4, 56, 64))) == [LeaseAck(lease_id=4, batches=0)]
 
 
 def test_wall_time_ends_a_window_at_the_nearest_boundary():
@@ -306,6 +320,33 @@ def test_gradient_steps_go_on_without_leases_and_report_on_the_way():
     assert [type(command) for command in measured] == [r.MeasureWindow]
     (report,) = sent(driver(r.WindowMeasured(window=1)))
     assert (report.steps, report.trained[0].samples) == (50, 40)
+
+
+def test_gradient_steps_that_all_ranks_leave_out_are_told_once_and_again_at_the_end():
+    driver = training(Target(steps=60), "grads")
+    for number in range(50):
+        driver.batch(lease_id=0, samples=0, left_out=number in (0, 1, 48))
+    (report,) = sent(driver(r.WindowMeasured(window=1)))
+    assert report.left_out == ((0, 2), (48, 49))
+    for number in range(3):
+        driver.batch(lease_id=0, samples=0, left_out=2 * (number == 2))  # a step of two batches
+    saved = RankMachine.from_state(json.loads(json.dumps(driver.machine.to_state())))
+    assert saved.to_state() == driver.machine.to_state()
+    (quiesced,) = sent(driver.hear(Reconfigure(gen=2, reason="join", lost=(), joined=()), gen=2))
+    assert quiesced.left_out == ((0, 2), (48, 49), (51, 53))
+
+
+def test_gradient_steps_are_told_again_to_another_controller_until_a_generation_forms():
+    driver = training(Target(steps=60), "grads")
+    for _ in range(5):
+        driver.batch()
+    order = Reconfigure(gen=2, reason="lost", lost=(), joined=())
+    (first,) = sent(driver.hear(order, gen=2))
+    assert (first.steps, first.trained[0].samples, len(first.leases)) == (5, 40, 1)
+    assert sent(driver.hear(order, gen=2)) == [first]
+    driver.hear(world(gen=2, is_new=False), gen=2)
+    assert driver.machine.rank.work.leases == []
+    assert driver.machine.rank.work.tally.steps == 0
 
 
 def test_a_rank_stands_still_when_its_host_says_so_and_tells_it_later():

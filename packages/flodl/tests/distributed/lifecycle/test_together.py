@@ -27,6 +27,7 @@ from flodl.distributed.protocol.messages import (
     Accept,
     Beat,
     CallbackDone,
+    Fenced,
     Hello,
     RankError,
     RankExit,
@@ -116,13 +117,15 @@ class SimRank:
         positions = [(lease.data_epoch, p) for low, high in batch for p in range(low, high)]
         return lease.lease_id, positions
 
-    def batch_done(self, lease_id, positions, duration):
+    def batch_done(self, lease_id, positions, duration, left_out=0):
         if self.is_dead:
             return
         self.is_busy = False
         if self.machine.rank.payload != "grads":
             self.since.update(positions)
-        event = r.BatchDone(lease_id=lease_id, samples=len(positions), wall_ms=duration)
+        event = r.BatchDone(
+            lease_id=lease_id, samples=len(positions), wall_ms=duration, left_out=left_out
+        )
         self.do(self.machine.handle(event, self.world.now))
         self.go_on()
 
@@ -252,6 +255,7 @@ class World:
         self.finish, self.journal, self.is_down = None, None, False
         self.last_sent = {}
         self.is_bad = lambda rank, command: False
+        self.is_bad_step = lambda key: False
         self.fails_callback = lambda rank, callback: False
         self.respawns = True
         for number, ms in enumerate(speeds):
@@ -328,6 +332,8 @@ class World:
             rank = self.ranks.get(command.message.uid)
             if rank is not None and rank.incarnation == command.message.incarnation:
                 self.end_process(rank, code=None, signal=9)
+            done = Fenced(uid=command.message.uid, incarnation=command.message.incarnation)
+            self.to_controller(FromHost(host=command.host, gen=0, message=done))
 
     def on_RaiseAlert(self, command):
         self.alerts.append(command.code)
@@ -351,6 +357,8 @@ class World:
             for rank in list(self.ranks.values()):
                 if not rank.is_dead:
                     self.hello(rank.uid, rank.incarnation, rank.ms, held=True)
+                elif self.respawns:
+                    self.hello(rank.uid, rank.incarnation + 1, rank.ms)
 
         self.after(0.5, back)
 
@@ -427,8 +435,10 @@ class World:
         if rank.is_dead or rank.machine.rank.gen != key[0] or rank.step is None:
             return
         rank.step = None
-        rank.base.update(everything)
-        rank.batch_done(lease_id, positions, duration)
+        is_bad = self.is_bad_step(key)  # of one rank: all leave it out
+        if not is_bad:
+            rank.base.update(everything)
+        rank.batch_done(lease_id, positions, duration, left_out=int(is_bad))
 
     def peer_died(self, key):
         for rank, *_ in self.reduces.get(key, {}).values():
@@ -507,7 +517,7 @@ def test_nobody_comes_back_and_the_rest_finishes(mode, seed):
 
 
 @pytest.mark.parametrize("seed", seeds(10))
-@pytest.mark.parametrize("mode", ["sync", "cadence", "async"])
+@pytest.mark.parametrize("mode", ["grads", "sync", "cadence", "async"])
 def test_every_sample_counts_once_when_the_controller_dies(mode, seed):
     world = World(MODES[mode], [10, 25, 40], seed=seed, samples=1200)
     rng = random.Random(seed)
@@ -515,6 +525,21 @@ def test_every_sample_counts_once_when_the_controller_dies(mode, seed):
     if seed % 2:
         world.after(rng.uniform(1.0, 3.0), world.kill, rng.choice(list(world.speeds)))
     finish = world.run()
+    check_exact(world, finish)
+    assert "controller_restarted" in world.alerts
+
+
+@pytest.mark.parametrize("seed", seeds(10))
+@pytest.mark.parametrize("mode", ["grads", "sync", "cadence", "async"])
+def test_every_sample_counts_once_when_the_next_controller_dies_as_well(mode, seed):
+    world = World(MODES[mode], [10, 25, 40], seed=seed, samples=1200)
+    rng = random.Random(seed)
+    died_at = rng.uniform(0.8, 2.0)
+    world.after(died_at, world.restart_controller)
+    if seed % 2:  # the answers of those that stand still go to the one or to the other
+        world.after(died_at - rng.uniform(0.0, 0.1), world.kill, rng.choice(list(world.speeds)))
+    world.after(died_at + 0.5 + rng.uniform(0.0, 0.02), world.restart_controller)
+    finish = world.run(limit=Timeouts().controller_grace)  # nobody is waited for in vain
     check_exact(world, finish)
     assert "controller_restarted" in world.alerts
 
@@ -540,6 +565,24 @@ def test_what_is_not_finite_is_left_out_and_counted():
     assert max(final.values()) == 1
     missing = sum(expected(world).values()) - sum(final.values())
     assert missing == sum(account["skipped_nonfinite"] for account in accounts)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_gradient_steps_that_all_ranks_leave_out_are_counted_as_such(dies):
+    world = World(MODES["grads"], [10, 25, 40], samples=4000)
+    bad = {7, 8, 49, 50, 73, 110}
+    world.is_bad_step = lambda key: key[1] == 1 and key[2] in bad
+    if dies:  # its last steps are known by the numbers of those that the others took
+        world.after(4.5, world.kill, "h0/gpu1/0")
+    finish = world.run()
+    assert not finish.is_failed
+    left = [account["skipped_nonfinite"] for account in finish.report["accounting"]]
+    assert left == [3 * 8 * (len(bad) if not dies else left[0] // 24), 0]
+    assert left[0] >= 3 * 8 * 2
+    final = next(rank.base for rank in world.ranks.values() if rank.said_bye)
+    assert max(final.values()) == 1
+    assert sum(expected(world).values()) - sum(final.values()) == left[0]
+    assert sum(metrics.samples_processed for metrics in world.metrics) == sum(final.values())
 
 
 @pytest.mark.parametrize("who", ["h0/gpu0/0", "everyone"])

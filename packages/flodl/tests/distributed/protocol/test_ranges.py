@@ -1,7 +1,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flodl.distributed.protocol.ranges import complement, cut, joined, length, overlapping
+from flodl.distributed.protocol.ranges import (
+    between,
+    beyond,
+    complement,
+    cut,
+    joined,
+    length,
+    overlapping,
+)
 
 cuts = st.lists(st.integers(0, 60), max_size=12, unique=True).map(sorted)
 
@@ -12,6 +20,14 @@ def every_second(points):
 
 def positions(ranges):
     return [p for start, stop in ranges for p in range(start, stop)]
+
+
+@given(cuts, st.integers(0, 70), st.integers(0, 70))
+def test_between_counts_from_its_first_position(points, first, end):
+    ranges = every_second(points)
+    wanted = [p - first for p in positions(ranges) if first <= p < end]
+    assert positions(between(ranges, first, end)) == wanted
+    assert positions(beyond(ranges, first)) == [p - first for p in positions(ranges) if p >= first]
 
 
 @given(cuts, st.integers(0, 70), st.integers(0, 70))

@@ -226,14 +226,37 @@ def test_a_second_ctrl_c_ends_everything_at_once(tmp_path):
         assert script.process.returncode in (130, -signal.SIGINT)
 
 
-def test_a_controller_that_dies_is_started_again_and_no_sample_is_lost(tmp_path):
-    with Script("controller", tmp_path) as script:
+def test_a_run_that_is_to_end_does_not_wait_for_a_frozen_rank(tmp_path):
+    with Script("freeze", tmp_path, FLODL_NET_TIMEOUT_SCALE="0.2") as script:
+        script.wait_until(lambda: frozen(script.family))
+        script.process.send_signal(signal.SIGINT)
+        found = script.end()
+        assert found["raised"] == "RunInterrupted"
+        assert "finished" in found
+        assert found["deaths"] in (["drain"], ["frozen"])
+        assert checkpoint_info(tmp_path / "model.fdl").meta["save_reason"] == "interrupted"
+
+
+def frozen(processes):
+    """Whether one of the processes is stopped."""
+    for process in processes:
+        try:
+            if process.status() == psutil.STATUS_STOPPED:
+                return True
+        except psutil.NoSuchProcess:
+            continue
+    return False
+
+
+@pytest.mark.parametrize("mode", ["cpu_cadence", "gloo_sync"])
+def test_a_controller_that_dies_is_started_again_and_no_sample_is_lost(tmp_path, mode):
+    with Script("controller", tmp_path, MODE=mode) as script:
         script.wait_for_training()
         script.part("controller").kill()
         found = script.end()
-        assert found["accounts"] == whole(40)
+        assert found["accounts"] == whole(20)
         assert found["deaths"] == []
-        assert found["epochs"] == [*range(40)]
+        assert found["epochs"] == [*range(20)]
         assert "the controller ended with status -9; it is started again" in script.said
 
 

@@ -137,10 +137,13 @@ def test_a_loss_that_is_not_finite_is_quarantined_in_every_mode(mode):
     assert torch.isfinite(result.state["seen"]).all()
     (text,) = alerts(result, "nonfinite")
     assert text.startswith("rank1 at step ")
+    skipped = sum(account["skipped_nonfinite"] for account in result.accounting)
     if mode == "gloo_sync":
         assert text.endswith("all ranks have left such steps out")
+        assert skipped == RANKS * BATCH
+        entered = float(result.state["seen"].sum()) * RANKS
+        assert entered == pytest.approx(2 * SAMPLES - skipped)  # lr 4, the mean over batches of 4
     else:
-        skipped = sum(account["skipped_nonfinite"] for account in result.accounting)
         assert skipped >= BATCH
         assert " of epoch 0): left out of window " in text
 

@@ -12,6 +12,7 @@ from flodl.distributed.protocol.messages import (
     Accept,
     Bye,
     Quiesced,
+    RankError,
     Reconfigure,
     Stop,
     World,
@@ -50,13 +51,18 @@ class Link:
 class Trainee:
     model_signature = dataset_signature = "s"
 
-    def __init__(self):
-        self.formed = []
+    def __init__(self, problem=None):
+        self.formed, self.problem = [], problem
         self.worker = SimpleNamespace(current_epoch=0, should_stop=False)
         self.callbacks = SimpleNamespace(finished=list)
 
     def form(self, world, store):
+        if self.problem is not None:
+            raise self.problem
         self.formed.append(world.gen)
+
+    def position(self, batch):
+        return ()
 
     def drop_leases(self):
         pass
@@ -79,8 +85,8 @@ def world(gen):
     )
 
 
-def run(*bags):
-    trainee = Trainee()
+def run(*bags, problem=None):
+    trainee = Trainee(problem)
     link = Link([(0, Accept(members=(), gen=1, run_nonce="n"))], *bags)
     loop = RankLoop(RankMachine(UID, 0), link, lambda: trainee)
     return loop.run(), trainee, [message for message, _ in link.sent]
@@ -104,3 +110,15 @@ def test_user_code_sees_that_the_run_is_to_end(asked):
     message = [(1, Stop(reason="interrupted"))] if asked else []
     _, trainee, _ = run([(1, world(1)), *message], [(1, Bye())])
     assert trainee.worker.should_stop is asked
+
+
+@pytest.mark.parametrize("problem", [ValueError("bad"), SystemExit("bad")])
+def test_what_user_code_raises_is_told_also_where_it_asks_to_exit(problem):
+    _, _, sent = run([(1, world(1))], [(1, Bye())], problem=problem)
+    (told,) = [message for message in sent if isinstance(message, RankError)]
+    assert (told.kind, told.type_name, told.message) == (
+        "user",
+        f"builtins:{type(problem).__name__}",
+        "bad",
+    )
+    assert "test_loop.py" in told.traceback

@@ -49,8 +49,19 @@ def is_duplicate(member: Member | None, hello: Hello, offer: Offer) -> bool:
     """Return whether a member of that uid is alive and is not the one that says hello."""
     if member is None or not member.is_alive or member.is_suspect:
         return False
+    if has_died_unseen(member, hello, offer):
+        return False
     is_same = member.host == hello.host and member.incarnation == offer.incarnation
     return not (is_same and offer.held is not None)
+
+
+def has_died_unseen(member: Member, hello: Hello, offer: Offer) -> bool:
+    """Return whether a host offers the successor of a process that its controller still awaits.
+
+    The host told the end of that process to a controller that is gone.
+    """
+    is_later = offer.incarnation > member.incarnation
+    return member.is_awaited and member.host == hello.host and is_later
 
 
 def warnings(run: Run, hello: Hello) -> list[str]:

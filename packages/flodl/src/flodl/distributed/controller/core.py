@@ -54,7 +54,7 @@ class Controller:
         if run.state is RunState.INIT and run.next_state is None:
             run.go(RunState.WAITING)
             liveness.watch(run)
-            self._enter()
+        self._enter()  # also what a restarted controller begins with
         self._dispatch(event)
         self._enter()
         if run.state is RunState.SAVING:

@@ -15,6 +15,7 @@ from flodl.distributed.protocol.messages import Abort, Bye, RankError, Stop
 from flodl.distributed.protocol.values import Plain
 
 STOPPABLE = frozenset({RunState.TRAINING})
+DRAIN_SHARE = 2 / 3
 BEFORE_TRAINING = frozenset({RunState.INIT, RunState.WAITING, RunState.STAGING})
 
 
@@ -53,10 +54,17 @@ def end_without_loss(run: Run) -> None:
 
 
 def _leave_training(run: Run, ending: Ending) -> None:
+    expect_end(run)
     if run.state in STOPPABLE:
         # Ranks that average each gradient cannot be told to stop at the same step: they are
         # stopped as for a change of members, and then have one state.
         run.go(RunState.RECONFIGURING if run.is_grads else RunState.DRAINING, ending.reason)
+
+
+def expect_end(run: Run) -> None:
+    """Give members a time for their last window; with what is left others end without them."""
+    if "drain" not in run.deadlines:
+        run.set_deadline("drain", DRAIN_SHARE * run.settings.timeouts.drain)
 
 
 def on_abort(run: Run, event: AbortRequested) -> None:
@@ -96,7 +104,7 @@ def _is_evicted(run: Run, message: RankError) -> bool:
 
 def drain(run: Run) -> None:
     """Let everyone end its window and average once more."""
-    run.set_deadline("drain", run.settings.timeouts.drain)
+    expect_end(run)
     if run.is_grads:
         run.go(RunState.SAVING, run.reason)
         return
@@ -151,13 +159,6 @@ def on_goodbyes_overdue(run: Run) -> None:
     for member in _present(run):
         member.state = MemberState.LOST
     finish_if_idle(run)
-
-
-def on_drain_overdue(run: Run) -> None:
-    """The last window did not end in time, or there will be none."""
-    reason = run.reason if run.ending is None else run.ending.reason
-    late = "" if run.state in BEFORE_TRAINING else ": no last window within its time"
-    run.go(RunState.FAILED, f"{reason}{late}")
 
 
 def finish(run: Run) -> None:

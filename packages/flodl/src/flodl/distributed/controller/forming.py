@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flodl.distributed.controller.commands import Persist
 from flodl.distributed.controller.exact import take_up
 from flodl.distributed.controller.roster import Member, MemberState
 from flodl.distributed.controller.run import Formation, Run, RunState
@@ -50,6 +51,8 @@ def begin(run: Run) -> None:
     run.history.generations.append(
         {"gen": run.gen, "version": run.version, "members": list(run.world)}
     )
+    # Members drop what counts already, and newcomers all they hold: that must not be forgotten.
+    run.emit(Persist(reason="formation"))
     for host in sorted({member.host for member in members}):
         run.send_host(host, world)
     run.broadcast(world)
@@ -88,7 +91,8 @@ def _topology(run: Run, places: tuple[Place, ...]) -> Topology:
         return "solo"
     if wanted != "auto":
         return wanted
-    return "flat" if run.settings.elche.mode.is_nccl else "two_level"
+    elche = run.settings.elche
+    return "flat" if elche.mode.is_nccl and elche.collective == "nccl" else "two_level"
 
 
 def _follow_members(run: Run, members: list[Member]) -> None:
@@ -180,11 +184,16 @@ def on_synced(run: Run, member: Member, message: Synced) -> None:
 
 def on_overdue(run: Run) -> None:
     """Give up the members that did not answer, and try again with the rest."""
-    there = run.formation.synced if run.formation.is_syncing else run.formation.acked
-    for uid in run.world:
-        if uid not in there:
-            run.roster.members[uid].cause = "formation"
+    for uid in missing(run):
+        run.roster.members[uid].cause = "formation"
     _retry(run, "some members did not form their groups in time")
+
+
+def missing(run: Run) -> list[str]:
+    """Return the members that the formation waits for."""
+    formation = run.formation
+    there = formation.synced if formation.is_syncing else formation.acked
+    return [uid for uid in run.world if uid not in there]
 
 
 def _retry(run: Run, reason: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from flodl.distributed.controller.admission import (
     DUPLICATE,
     Refusal,
+    has_died_unseen,
     is_back,
     is_duplicate,
     refusal,
     warnings,
 )
 from flodl.distributed.controller.callbacks import queue_checkpoint, start_waiting
-from flodl.distributed.controller.recovering import fence, reconfigure
+from flodl.distributed.controller.recovering import UNSEEN, fence, lose, reconfigure
 from flodl.distributed.controller.roster import Member, MemberState
 from flodl.distributed.controller.run import Run, RunState
 from flodl.distributed.protocol.messages import Accept, Hello, Ready
@@ -62,6 +63,8 @@ def _let_in(run: Run, host: str, hello: Hello, offer: Offer) -> Member | None:
         return None
     if known is not None and is_back(known, offer):
         return _take_back(run, known)
+    if known is not None and has_died_unseen(known, hello, offer):
+        lose(run, known, UNSEEN)
     if known is not None and known.is_alive:
         fence(run, known, "replaced")
     if known is not None and known.state is MemberState.FENCING:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from flodl.distributed.controller.ending import stop
-from flodl.distributed.controller.recovering import fence, lose
+from flodl.distributed.controller.ending import BEFORE_TRAINING, stop
+from flodl.distributed.controller.forming import missing
+from flodl.distributed.controller.recovering import fence, lose, settle
 from flodl.distributed.controller.roster import Host, Member, MemberState
 from flodl.distributed.controller.run import Ending, Run, RunState
 from flodl.distributed.elche import throttled
 from flodl.distributed.protocol.messages import Progress, Resume, Throttle
 from flodl.distributed.protocol.values import RankProgress
+
+THROTTLE_INTERVAL = 1e-4
+"""Seconds between two looks at who is too far ahead, for each member."""
 
 
 def watch(run: Run) -> None:
@@ -17,8 +21,9 @@ def watch(run: Run) -> None:
     for host in run.roster.hosts.values():
         _watch_host(run, host)
     if run.state is RunState.TRAINING:
+        busy = run.desk.busy
         for member in run.active():
-            _watch_steps(run, member)
+            _watch_steps(run, member, busy)
 
 
 def _watch_host(run: Run, host: Host) -> None:
@@ -49,10 +54,10 @@ def heard(run: Run, name: str) -> None:
             member.is_suspect = False
 
 
-def _watch_steps(run: Run, member: Member) -> None:
+def _watch_steps(run: Run, member: Member, busy: set[str]) -> None:
     window = run.window
     is_waiting = window is None or member.uid in window.arrived or member.uid in run.hungry
-    if is_waiting or member.uid in run.desk.busy:
+    if is_waiting or member.uid in busy:
         member.stepped_at = run.now
     elif run.now - member.stepped_at >= run.settings.timeouts.stall:
         fence(run, member, "stalled")
@@ -64,8 +69,11 @@ def on_progress(run: Run, message: Progress) -> None:
         member = run.roster.members.get(row.uid)
         if member is not None and member.is_alive:
             _take_row(run, member, row)
-    if run.settings.elche.max_batch_diff is not None and run.state is RunState.TRAINING:
-        _throttle(run, run.settings.elche.max_batch_diff)
+    most = run.settings.elche.max_batch_diff
+    if most is not None and run.state is RunState.TRAINING and run.now >= run.throttling.look_at:
+        # All are looked at: with hundreds of hosts not for each of their messages.
+        run.throttling.look_at = run.now + THROTTLE_INTERVAL * len(run.world)
+        _throttle(run, most)
 
 
 def _take_row(run: Run, member: Member, row: RankProgress) -> None:
@@ -89,11 +97,11 @@ def _throttle(run: Run, most: int) -> None:
     arrived = run.window.arrived if run.window is not None else {}
     has_work = {uid: uid not in run.hungry and uid not in arrived for uid in steps}
     ahead = throttled(steps, has_work, most)
-    for uid in sorted(ahead - run.throttled):
+    for uid in sorted(ahead - run.throttling.held):
         run.send(uid, Throttle(reason=f"more than {most} steps ahead"))
-    for uid in sorted(run.throttled - ahead):
+    for uid in sorted(run.throttling.held - ahead):
         run.send(uid, Resume(reason="the others have caught up"))
-    run.throttled = ahead
+    run.throttling.held = ahead
 
 
 def on_launcher_lost(run: Run) -> None:
@@ -129,6 +137,37 @@ def on_barrier_overdue(run: Run) -> None:
         return
     for uid in window.missing:
         fence(run, run.roster.members[uid], "barrier")
+
+
+def on_drain_overdue(run: Run) -> None:
+    """The run was to have ended: go on without the members that keep it from ending."""
+    reason = run.reason if run.ending is None else run.ending.reason
+    if run.state in BEFORE_TRAINING:
+        run.go(RunState.FAILED, reason)
+        return
+    late = _late(run)
+    if not late and not run.recovery.fencing:
+        run.go(RunState.FAILED, f"{reason}: no last window within its time")
+        return
+    run.set_deadline("drain", run.settings.timeouts.drain)
+    for member in late:
+        run.alert("drain_late", f"rank{member.number} keeps the run from ending: given up")
+        fence(run, member, "drain")
+    settle(run)
+
+
+def _late(run: Run) -> list[Member]:
+    """Return the members that a run waits for which is to end."""
+    match run.state:
+        case RunState.RECONFIGURING:
+            uids = sorted(run.recovery.awaiting)
+        case RunState.FORMING:
+            uids = missing(run)
+        case RunState.DRAINING if run.window is not None:
+            uids = run.window.missing
+        case _:  # one that raised, and does not exit
+            uids = [member.uid for member in run.active() if member.cause]
+    return [run.roster.members[uid] for uid in uids]
 
 
 def on_reduce_overdue(run: Run) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from flodl.distributed.controller.callbacks import on_member_lost, start_waiting
-from flodl.distributed.controller.commands import WriteDeath
+from flodl.distributed.controller.commands import Persist, WriteDeath
 from flodl.distributed.controller.committing import commit, roll_over
 from flodl.distributed.controller.ending import end_without_loss
 from flodl.distributed.controller.roster import Member, MemberState
 from flodl.distributed.controller.run import Ending, Recovery, Run, RunState
+from flodl.distributed.controller.tallies import add_work
 from flodl.distributed.controller.window import WindowState
 from flodl.distributed.controller.work import open_next_epoch
 from flodl.distributed.protocol.messages import Fence, Fenced, Quiesced, RankExit, Reconfigure
-from flodl.distributed.protocol.values import Plain
+from flodl.distributed.protocol.ranges import beyond
+from flodl.distributed.protocol.values import Plain, Ranges
 
 WITH_GENERATION = frozenset(
     {RunState.FORMING, RunState.TRAINING, RunState.RECONFIGURING, RunState.DRAINING}
 )
 MOST_STALLS = 1
+UNSEEN = "unseen"
+"""Cause of a death that was told to a controller which died as well, until it is told again."""
 
 
 def joiners_are_due(run: Run) -> bool:
@@ -111,6 +115,7 @@ def on_rank_exit(run: Run, message: RankExit) -> None:
     """A process has ended: in good order after a goodbye, otherwise it is a death."""
     member = run.roster.members.get(message.uid)
     if member is None or member.incarnation != message.incarnation:
+        _explain(run, message)
         return
     if member.state is MemberState.LEFT and message.code == 0:
         return
@@ -118,6 +123,18 @@ def on_rank_exit(run: Run, message: RankExit) -> None:
         return
     cause = member.cause or _cause(message)
     lose(run, member, cause, log_tail=message.log_tail, last_step=message.last_step)
+
+
+def _explain(run: Run, message: RankExit) -> None:
+    """Complete the record of a death of which only the successor was seen."""
+    for death in run.history.deaths:
+        is_it = (death["uid"], death["incarnation"]) == (message.uid, message.incarnation)
+        if is_it and death["cause"] == UNSEEN:
+            death |= {"cause": _cause(message), "log_tail": message.log_tail}
+            death["last_step"] = message.last_step
+            number = run.roster.members[message.uid].number
+            run.alert("rank_lost", f"rank{number} was lost: {death['cause']}", fields=death)
+            run.emit(WriteDeath(number=number, details=death))
 
 
 def _cause(message: RankExit) -> str:
@@ -204,6 +221,7 @@ def _tell_loss(run: Run, member: Member, cause: str, details: dict[str, Plain]) 
     text = f"rank{member.number} on {member.host} is lost: {cause}"
     run.alert("rank_lost", text, fields=death)
     run.emit(WriteDeath(number=member.number, details=death))
+    run.emit(Persist(reason="loss"))  # its host will not tell it to another controller
 
 
 def on_quiesced(run: Run, member: Member, message: Quiesced) -> None:
@@ -247,6 +265,7 @@ def settle(run: Run) -> None:
         run.horizon.forget(uid)
     reason = run.recovery.reason
     run.recovery = Recovery()
+    run.emit(Persist(reason="recovery"))
     if run.roster.count(MemberState.READY):
         run.last_growth = run.now
     _next(run, reason)
@@ -275,11 +294,21 @@ def _count_steps(run: Run) -> None:
     window, answers = run.window, run.recovery.quiesced
     assert window is not None
     most = max((answer.steps for answer in answers.values()), default=0)
+    left_out = max((answer.left_out for answer in answers.values()), key=_end, default=())
     for uid in window.members:
         answer, report = answers.get(uid), window.reports.get(uid)
-        known = answer.steps if answer else report.steps if report else 0
-        for done in (run.ledger.commit(uid), run.ledger.advance(uid, most - known)):
+        told = report.steps if report else 0
+        known = answer.steps if answer else told
+        for done in (
+            run.ledger.commit(uid, beyond(left_out, told)),
+            run.ledger.advance(uid, most - known, beyond(left_out, known)),
+        ):
             run.global_step += done.batches
+            add_work(run.tallies, uid, done)
+
+
+def _end(ranges: Ranges) -> int:
+    return ranges[-1][1] if ranges else 0
 
 
 def _adopt_leases(run: Run) -> None:

@@ -208,7 +208,7 @@ TIMERS: dict[str, Callable[..., None]] = {
     "slow_window": windows.on_slow_window,
     "callback": callbacks.on_callback_overdue,
     "launcher": liveness.on_launcher_overdue,
-    "drain": ending.on_drain_overdue,
+    "drain": liveness.on_drain_overdue,
     "bye": ending.on_goodbyes_overdue,
 }
 

@@ -72,6 +72,15 @@ class Recovery:
 
 
 @dataclass(kw_only=True, slots=True)
+class Throttling:
+    """Members that take no batch for now, as they are too far ahead."""
+
+    held: set[str] = field(default_factory=set)
+    look_at: float = 0.0
+    """When to look again."""
+
+
+@dataclass(kw_only=True, slots=True)
 class Ending:
     """Why the run ends before its work is done."""
 
@@ -140,7 +149,7 @@ class Run:
         self.horizon = Horizon()
         self.hungry: set[str] = set()
         """Members that asked for work when there was none."""
-        self.throttled: set[str] = set()
+        self.throttling = Throttling()
         self.tallies: dict[int, EpochTally] = {}
         self.desk = DutyDesk()
         self.history = History()

@@ -185,6 +185,16 @@ def add_window(
             tally.of(uid).add(report, batches, samples, samples / done.samples)
 
 
+def add_work(tallies: Mapping[int, EpochTally], uid: str, done: Committed) -> None:
+    """Add work that counts and of which no report will come."""
+    for epoch, (batches, samples) in done.by_epoch.items():
+        tally = tallies.get(epoch)
+        if tally is not None:
+            member = tally.of(uid)
+            member.batches += batches
+            member.samples += samples
+
+
 def _mean(parts: list[tuple[float, int]]) -> float:
     count = sum(samples for _, samples in parts)
     return math.fsum(total for total, _ in parts) / count if count else math.nan

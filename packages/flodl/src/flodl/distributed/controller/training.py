@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flodl.distributed.controller.callbacks import start_waiting
+from flodl.distributed.controller.commands import Persist
 from flodl.distributed.controller.committing import commit
 from flodl.distributed.controller.recovering import joiners_are_due
 from flodl.distributed.controller.roster import Member
@@ -26,7 +27,7 @@ def begin(run: Run) -> None:
     """Start the first window of a generation."""
     run.started = True
     run.hungry.clear()
-    run.throttled.clear()
+    run.throttling.held.clear()
     for member in run.active():
         member.stepped_at = run.now
         member.window_steps = 0
@@ -46,6 +47,8 @@ def begin(run: Run) -> None:
     for uid in run.world:
         if not run.ledger.untrained_batches(uid):
             supply(run, uid)
+    # Who has taken over state is no newcomer any more, and may train leases from here on.
+    run.emit(Persist(reason="training"))
 
 
 def _foresee(run: Run) -> None:
@@ -89,8 +92,10 @@ def _conclude(run: Run) -> None:
     commit(run, window)
     for uid in window.members:
         run.roster.members[uid].window_steps = 0
-    run.throttled.clear()
+    run.throttling.held.clear()
     following = _following(run)
+    if run.is_grads:
+        run.emit(Persist(reason="commit"))  # ranks drop what it counts; no average persists it
     if following is None or following[0] is RunState.SAVING:
         start_waiting(run)  # before anyone is told to train on
     if following is not None:

@@ -121,7 +121,7 @@ def on_window_report(run: Run, member: Member, message: WindowReport) -> bool:
     if not run.is_grads or (before is not None and before.steps > message.steps):
         return False
     _note_bad_steps(run, member, window, message)
-    done = run.ledger.commit(member.uid)
+    done = run.ledger.commit(member.uid, message.left_out)
     run.global_step += done.batches
     add_window(run.tallies, member.uid, message, done)
     row = row_of(message, steps=done.batches, samples=done.samples)

@@ -131,7 +131,7 @@ def supply_all(run: Run) -> None:
 
 
 def on_lease_ack(run: Run, member: Member, message: LeaseAck) -> None:
-    """A member is half-way through a lease: give it the next one, unless it has that already."""
+    """A member wants its next lease: give it one, unless it has that already."""
     if run.ledger.newest(member.uid) in (0, message.lease_id):
         supply(run, member.uid)
 

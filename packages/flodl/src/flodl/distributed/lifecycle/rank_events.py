@@ -75,6 +75,8 @@ class BatchDone:
     """Data wait, compute and transport, where measured."""
     is_first: bool = False
     """Whether it was the first batch of a chunk, whose data wait says nothing about speed."""
+    left_out: int = 0
+    """The last steps, this one among them, that all ranks left out as not finite (gradients)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

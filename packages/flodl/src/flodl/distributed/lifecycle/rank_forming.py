@@ -49,12 +49,21 @@ def on_world(rank: Rank, message: World) -> None:
     if place is None:
         return
     rank.stop_averaging()
+    settle_steps(rank)
     rank.gen, rank.state = message.gen, RankState.SYNCING
     rank.is_leader = place.is_leader
     if place.is_new:
         rank.emit(DropLeases())
         rank.work.drop()
     rank.emit(FormGroups(world=message))
+
+
+def settle_steps(rank: Rank) -> None:
+    """Drop what gradient steps have done: the controller has counted it, and written it down."""
+    if rank.payload == "grads":
+        rank.work.mark(goes_on=False)
+        rank.work.settle()
+        rank.reported_steps = 0
 
 
 def on_formed(rank: Rank, event: Formed) -> None:
@@ -94,13 +103,10 @@ def on_reconfigure(rank: Rank, message: Reconfigure) -> None:
         if rank.state is RankState.QUIESCED:
             tell_quiesced(rank, rank.work.tally.steps)
         return
-    is_grads, steps = rank.payload == "grads", rank.work.tally.steps
+    steps = rank.work.tally.steps
     rank.stop_averaging()
     rank.gen, rank.state = message.gen, RankState.QUIESCED
     tell_quiesced(rank, steps)
-    if is_grads:
-        rank.work.mark(goes_on=False)
-        rank.work.settle()  # each completed step counts already
 
 
 def tell_quiesced(rank: Rank, steps: int) -> None:
@@ -112,5 +118,6 @@ def tell_quiesced(rank: Rank, steps: int) -> None:
             steps=steps,
             trained=rank.work.progress(),
             leases=tuple(held.lease for held in rank.work.leases),
+            left_out=rank.work.tally.left_out,
         )
     )

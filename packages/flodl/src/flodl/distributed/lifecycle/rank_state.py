@@ -12,7 +12,7 @@ from flodl.distributed.lifecycle.rank_events import AbandonReduce, RankCommand, 
 from flodl.distributed.lifecycle.work import WorkInHand
 from flodl.distributed.protocol import schema
 from flodl.distributed.protocol.messages import Message, RunCallback, StateSync
-from flodl.distributed.protocol.values import Target, Trained
+from flodl.distributed.protocol.values import Ranges, Target, Trained
 
 
 class RankState(StrEnum):
@@ -55,6 +55,7 @@ class Draft:
     wall_ms: float
     delivered_ms: float | None
     fill_ms: float
+    left_out: Ranges = ()
 
 
 @dataclass(kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from flodl.distributed.lifecycle.rank_events import (
     TakeLease,
     WindowMeasured,
 )
+from flodl.distributed.lifecycle.rank_forming import settle_steps
 from flodl.distributed.lifecycle.rank_state import Draft, Rank, RankState
 from flodl.distributed.protocol.messages import (
     AtBarrier,
@@ -29,6 +30,7 @@ from flodl.distributed.protocol.messages import (
     Throttle,
     WindowReport,
 )
+from flodl.distributed.protocol.ranges import beyond
 from flodl.distributed.protocol.values import Target
 
 REPORT_STEPS = 50
@@ -56,12 +58,15 @@ def on_lease(rank: Rank, message: Lease) -> None:
     """Put a lease behind those that the rank has."""
     if rank.work.take(message):
         rank.emit(TakeLease(lease=message))
+        _ask(rank)
 
 
 def on_batch_done(rank: Rank, event: BatchDone, now: float) -> None:
     """Count a batch, ask for more in time, and see whether the window ends."""
     rank.work.train(event.lease_id, event.samples)
     rank.work.tally.add(event.samples, event.wall_ms, event.delivered_ms, is_first=event.is_first)
+    if event.left_out:
+        rank.work.tally.leave_out(event.left_out)
     _ask(rank)
     close_if_reached(rank, now)
 
@@ -101,6 +106,7 @@ def _measure(rank: Rank, now: float) -> None:
         wall_ms=tally.wall_ms,
         delivered_ms=tally.delivered_ms if tally.is_delivered_known else None,
         fill_ms=tally.fill_ms,
+        left_out=beyond(tally.left_out, rank.reported_steps),
     )
     rank.reported_at, rank.reported_steps = now, tally.steps
     rank.emit(MeasureWindow(window=rank.window, payload=rank.payload, samples=tally.samples))
@@ -121,6 +127,7 @@ def on_measured(rank: Rank, event: WindowMeasured) -> None:
             wall_ms=draft.wall_ms,
             delivered_ms=draft.delivered_ms,
             fill_ms=draft.fill_ms,
+            left_out=draft.left_out,
             is_finite=event.is_finite,
             payload_hash=event.payload_hash,
             telemetry=event.telemetry,
@@ -203,6 +210,8 @@ def on_resume(rank: Rank, message: Resume) -> None:  # noqa: ARG001
 def on_run_callback(rank: Rank, message: RunCallback) -> None:
     """Do something for all; the window waits for it."""
     rank.callback = message
+    if rank.state is RankState.QUIESCED:
+        settle_steps(rank)
     keeps_work = message.kind == "checkpoint" and message.mode == "exact"
     work = rank.work.to_state() if keeps_work else None
     rank.emit(ExecuteCallback(callback=message, work=work))

@@ -8,8 +8,8 @@ from typing import Any
 
 from flodl.distributed.protocol import schema
 from flodl.distributed.protocol.messages import Lease
-from flodl.distributed.protocol.ranges import length
-from flodl.distributed.protocol.values import Target, Trained
+from flodl.distributed.protocol.ranges import joined, length
+from flodl.distributed.protocol.values import Ranges, Target, Trained
 
 
 @dataclass(kw_only=True, slots=True)
@@ -48,6 +48,8 @@ class Tally:
     delivered_ms: float = 0.0
     is_delivered_known: bool = True
     fill_ms: float = 0.0
+    left_out: Ranges = ()
+    """Steps of it, from 0, that all ranks left out: their gradients were not finite."""
 
     def add(
         self, samples: int, wall_ms: float, delivered_ms: float | None, *, is_first: bool
@@ -64,6 +66,11 @@ class Tally:
         else:
             self.delivered_ms += delivered_ms
 
+    def leave_out(self, count: int) -> None:
+        """Note that all ranks left out the last ``count`` steps."""
+        first = max(0, self.steps - count)
+        self.left_out = joined((*self.left_out, (first, self.steps)))
+
     @property
     def spent_ms(self) -> float:
         """Time that the batches took, data wait included where that is known."""
@@ -78,7 +85,17 @@ class Tally:
             delivered_ms=self.delivered_ms + later.delivered_ms,
             is_delivered_known=self.is_delivered_known and later.is_delivered_known,
             fill_ms=self.fill_ms + later.fill_ms,
+            left_out=(
+                *self.left_out,
+                *((self.steps + start, self.steps + stop) for start, stop in later.left_out),
+            ),
         )
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Tally:
+        """Return the tally whose fields are given as plain values."""
+        left_out = tuple((start, stop) for start, stop in state.get("left_out", ()))
+        return cls(**{**state, "left_out": left_out})
 
     def has_reached(self, target: Target, *, has_work: bool) -> bool:
         """Return whether the window ends here.
@@ -130,11 +147,17 @@ class WorkInHand:
                 held.batches += 1
 
     def next_wanted(self) -> Trained | None:
-        """Return how far the last lease is when the next one should be asked for, once."""
+        """Return how far the last lease is when the next one should be asked for, once.
+
+        That is when half of it is trained, or when only the batch at hand is left: the answer is
+        on its way while that is trained.
+        """
         if not self.leases:
             return None
         last = self.leases[-1]
-        if self.asked == last.lease.lease_id or not last.is_half_trained:
+        left = sum(held.samples - held.trained for held in self.leases)
+        is_due = last.is_half_trained or left <= last.lease.batch_size
+        if self.asked == last.lease.lease_id or not is_due:
             return None
         self.asked = last.lease.lease_id
         return last.progress()
@@ -191,7 +214,7 @@ class WorkInHand:
         marked = state["marked"]
         return cls(
             leases=leases,
-            tally=Tally(**state["tally"]),
-            marked=None if marked is None else Tally(**marked),
+            tally=Tally.from_state(state["tally"]),
+            marked=None if marked is None else Tally.from_state(marked),
             asked=state["asked"],
         )

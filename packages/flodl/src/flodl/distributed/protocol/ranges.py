@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 from flodl.distributed.protocol.values import Range, Ranges
@@ -33,6 +34,17 @@ def joined(ranges: Iterable[Range]) -> Ranges:
         else:
             found.append((start, stop))
     return tuple(found)
+
+
+def between(ranges: Iterable[Range], first: int, end: int) -> Ranges:
+    """Return what the ranges have from ``first`` to ``end``, counted from ``first``."""
+    found = ((max(start, first), min(stop, end)) for start, stop in ranges)
+    return tuple((low - first, high - first) for low, high in found if low < high)
+
+
+def beyond(ranges: Iterable[Range], first: int) -> Ranges:
+    """Return what the ranges have from ``first`` on, counted from there."""
+    return between(ranges, first, sys.maxsize)
 
 
 def complement(ranges: Iterable[Range], whole: Range) -> Ranges:

@@ -25,10 +25,18 @@ class GradientExchange:
         self._plane = plane
         self._is_interrupted = is_interrupted
         self._timeout_s = timeout_s
-        self.samples = 0
-        """Samples of the batch at hand; 0 in a step that only follows the others."""
+        self._samples = 0
         self.last: GradientOutcome | None = None
-        """What the ranks found out in the last step."""
+        """What the ranks found out in the step at hand; ``None`` before they have averaged."""
+
+    def expect(self, samples: int) -> None:
+        """Begin with a batch of so many samples; 0 in a step that only follows the others."""
+        self._samples, self.last = samples, None
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether all ranks leave out the step at hand, as gradients were not finite."""
+        return self.last is not None and not self.last.is_usable
 
     def __call__(self, gradients: FlatGradients) -> None:
         """Replace gradients by their mean over all samples of the step, in place.
@@ -39,7 +47,7 @@ class GradientExchange:
         """
         plane = self._plane
         step = plane.last_completed + 1
-        plane.contribute(step, self.samples, is_bad=gradients.flag)
+        plane.contribute(step, self._samples, is_bad=gradients.flag)
         progress = plane.wait(interrupted=self._is_interrupted, timeout_s=self._timeout_s)
         if progress is Progress.FAILED:
             raise CollectiveError(

@@ -58,6 +58,8 @@ _IDLE_S = 0.05
 _REDUCING_S = 0.0005
 _AVERAGING = frozenset({RankState.BARRIER, RankState.REDUCING})
 _FORMING = (World, StateSync)
+_OF_THE_USER = (Exception, SystemExit)
+"""What user code may raise, which the controller tells; also a ``sys.exit()`` in a step."""
 
 
 class Link(Protocol):
@@ -132,7 +134,7 @@ class RankLoop:
             while (batch := self.next_batch()) is not None:
                 try:
                     self.take(partial(self._rank.train, batch))
-                except Exception as error:  # noqa: BLE001 - of the user; the controller tells them
+                except _OF_THE_USER as error:
                     self.fail(error, batch)
         assert self.code is not None
         return self.code
@@ -236,7 +238,7 @@ class RankLoop:
             return self._do(command)
         except Interrupted:
             return []  # the mail that interrupts says what comes instead
-        except Exception as error:  # noqa: BLE001 - of the user; the controller tells them
+        except _OF_THE_USER as error:
             return [self._raised(error)]
 
     def _do(self, command: RankCommand) -> list[RankEvent]:  # noqa: PLR0912 - one case a command
@@ -357,7 +359,7 @@ class RankLoop:
                 self._link.wait(_IDLE_S)
         except Interrupted:
             return None
-        except Exception as error:  # noqa: BLE001 - of the user; the controller tells them
+        except _OF_THE_USER as error:
             self.fail(error, batch)
             return None
         return batch

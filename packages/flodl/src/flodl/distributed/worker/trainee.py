@@ -353,7 +353,7 @@ class Trainee:
     def _trained(self, batch: Batch, take: Callable[[], object], started: float) -> BatchDone:
         self._meter.expect(batch.size)
         if self._exchange is not None:
-            self._exchange.samples = batch.size
+            self._exchange.expect(batch.size)
         try:
             take()
         except (Interrupted, CollectiveError):
@@ -369,7 +369,14 @@ class Trainee:
             samples=batch.size,
             wall_ms=spent,
             is_first=batch.index == 0,
+            left_out=self._left_out(),
         )
+
+    def _left_out(self) -> int:
+        """Return how many of the last batches no rank stepped with."""
+        if self._exchange is None or not self._exchange.is_left_out:
+            return 0
+        return self._job.step.accumulate
 
     @property
     def averages_gradients(self) -> bool:
@@ -384,13 +391,17 @@ class Trainee:
             CollectiveError: A rank is gone.
         """
         assert self._exchange is not None
-        self._exchange.samples = 0
+        self._exchange.expect(0)
         started = time.perf_counter()
         self.step.follow()
         self._pace.mark()
         self.worker.local_step += 1
         return BatchDone(
-            lease_id=0, samples=0, wall_ms=(time.perf_counter() - started) * 1000, is_first=True
+            lease_id=0,
+            samples=0,
+            wall_ms=(time.perf_counter() - started) * 1000,
+            is_first=True,
+            left_out=int(self._exchange.is_left_out),
         )
 
     def measured(self, command: MeasureWindow) -> WindowMeasured:

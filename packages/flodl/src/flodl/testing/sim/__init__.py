@@ -5,5 +5,6 @@ sockets and the host daemon are stood in for. Ranks share the CPU, so ``delay_ms
 """
 
 from flodl.testing.sim.faults import Fault as Fault
+from flodl.testing.sim.links import SlowLink as SlowLink
 from flodl.testing.sim.run import SimResult as SimResult
 from flodl.testing.sim.run import run_threads as run_threads

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -12,6 +13,8 @@ from flodl.core.errors import ConfigError
 from flodl.distributed.launch.threads.link import Killed
 
 FaultKind = Literal["kill", "exception", "oom", "nan", "stop", "slow"]
+Profile = Callable[[float], float]
+"""Milliseconds by the seconds since a rank's first batch: a device that throttles, say."""
 _POINTS = ("step", "barrier", "reduce", "after_reduce", "checkpoint", "eval", "form")
 
 
@@ -25,8 +28,10 @@ class Fault:
             number), ``"form:1"`` (the generation), ``"checkpoint"`` or ``"eval"``.
         kind: ``"kill"``: as kill -9. ``"exception"``: the user's step raises ``ValueError``.
             ``"oom"``: it runs out of memory. ``"nan"``: its loss is NaN. ``"stop"``: the rank
-            freezes. ``"slow"``: from then on each batch takes ``delay_ms`` more.
+            freezes, for good or for some seconds. ``"slow"``: from then on each batch takes
+            ``delay_ms`` more.
         delay_ms: For ``"slow"``.
+        seconds: For ``"stop"``: after which the rank goes on; ``None``: never.
 
     Raises:
         ConfigError: There is no such point or kind.
@@ -36,6 +41,7 @@ class Fault:
     at: str
     kind: FaultKind = "kill"
     delay_ms: float = 0.0
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         point, _, number = self.at.partition(":")
@@ -47,22 +53,73 @@ class Fault:
             )
 
 
+class Delay:
+    """How much longer the batches of one rank take, one after the other.
+
+    Args:
+        ms: Milliseconds, the same ones or by the seconds since the first batch.
+        jitter: Share by which each is longer or shorter, at random.
+        seed: Of that.
+        clock: Monotonic seconds.
+
+    Raises:
+        ConfigError: The jitter is not from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        ms: float | Profile,
+        *,
+        jitter: float = 0.0,
+        seed: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not 0 <= jitter <= 1:
+            raise ConfigError(f"jitter={jitter!r}: must be from 0 to 1")
+        self._ms, self._jitter, self._clock = ms, jitter, clock
+        self._random = random.Random(seed)  # noqa: S311 - no secret
+        self._started_at: float | None = None
+
+    def next_s(self) -> float:
+        """Return the seconds that the next batch takes longer."""
+        now = self._clock()
+        if self._started_at is None:
+            self._started_at = now
+        ms = self._ms(now - self._started_at) if callable(self._ms) else self._ms
+        return max(0.0, ms / 1000 * (1 + self._jitter * self._random.uniform(-1, 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """The delays of all ranks of a run."""
+
+    ms: Sequence[float | Profile]
+    jitter: float = 0.0
+    seed: int = 0
+
+    def of(self, number: int) -> Delay:
+        """Return the delay of a rank; each of its processes begins anew."""
+        ms = self.ms[number] if number < len(self.ms) else 0.0
+        return Delay(ms, jitter=self.jitter, seed=f"{self.seed}-{number}")
+
+
 class Injector:
     """Lets the faults of one rank happen, each once, in the rank's own thread.
 
     Args:
         number: The rank.
         faults: All faults of the run.
-        delay_ms: How much longer each batch of this rank takes.
+        delay: How much longer each batch of this rank takes.
         happened: Faults that have happened, for all incarnations of the rank.
     """
 
     def __init__(
-        self, number: int, faults: Sequence[Fault], delay_ms: float, happened: set[Fault]
+        self, number: int, faults: Sequence[Fault], delay: Delay, happened: set[Fault]
     ) -> None:
         self._faults = [fault for fault in faults if fault.rank == number]
         self._happened = happened
-        self._delay_s = delay_ms / 1000
+        self._delay = delay
+        self._slower_s = 0.0
         self._steps = 0
         self.is_killed = False
         self.frozen = threading.Event()
@@ -71,8 +128,9 @@ class Injector:
     def step(self) -> Fault | None:
         """Note that a batch begins; return what is to go wrong in it."""
         self._steps += 1
-        if self._delay_s:
-            time.sleep(self._delay_s)
+        seconds = self._delay.next_s() + self._slower_s
+        if seconds:
+            time.sleep(seconds)
         return self.reach(f"step:{self._steps}")
 
     def reach(self, point: str) -> Fault | None:
@@ -101,9 +159,10 @@ class Injector:
             raise Killed
         if fault.kind == "stop":
             self.frozen.set()
-            self.thaw.wait()
+            self.thaw.wait(fault.seconds)
+            self.frozen.clear()
             if self.is_killed:
                 raise Killed
         if fault.kind == "slow":
-            self._delay_s += fault.delay_ms / 1000
+            self._slower_s += fault.delay_ms / 1000
         return fault

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,8 @@ from flodl.distributed.worker.loop import RankLoop
 from flodl.engine.bundle import find_bundle
 from flodl.engine.config import ModelFactory, OptimFactory, StepConfig, TrainStepFn
 from flodl.metrics.epoch import EpochMetrics
-from flodl.testing.sim.faults import Fault, Injector
+from flodl.testing.sim.faults import Delays, Fault, Injector, Profile
+from flodl.testing.sim.links import SlowLink
 from flodl.testing.sim.own_loop import LoopFn, raise_fault, run_own_loop
 
 
@@ -76,7 +78,9 @@ def run_threads(  # noqa: PLR0913 - the settings of a run
     batch_size: int,
     num_epochs: int,
     elche: ElCheConfig,
-    delay_ms: Sequence[float] = (),
+    delay_ms: Sequence[float | Profile] = (),
+    jitter: float = 0.0,
+    link: SlowLink | None = None,
     faults: Sequence[Fault] = (),
     elastic: ElasticConfig | None = None,
     timeouts: Timeouts | None = None,
@@ -109,7 +113,10 @@ def run_threads(  # noqa: PLR0913 - the settings of a run
         batch_size: Samples per step and rank.
         num_epochs: Passes over the data.
         elche: When and how ranks average.
-        delay_ms: How much longer each batch of a rank takes; missing ones 0.
+        delay_ms: How much longer each batch of a rank takes, or that by the seconds since its
+            first batch; missing ones 0.
+        jitter: Share by which each delay is longer or shorter, at random by ``seed``.
+        link: The network between the ranks; ``None`` is as fast as this process.
         faults: What goes wrong, and when.
         elastic: Whether ranks that die are started again (``respawn``), and the like.
         timeouts: Deadlines.
@@ -180,8 +187,10 @@ def run_threads(  # noqa: PLR0913 - the settings of a run
     )
     with tempfile.TemporaryDirectory(prefix="flodl-sim-") as folder:
         controller = Controller(settings) if meta is None else Controller.resumed(settings, meta)
-        run = _Sim(controller, job, count, delay_ms, faults, Path(folder), loop)
-        return run.until_over(limit_s)
+        delays = Delays(delay_ms, jitter=jitter, seed=seed)
+        run = _Sim(controller, job, count, delays, faults, Path(folder), loop)
+        with contextlib.nullcontext() if link is None else link.applied():
+            return run.until_over(limit_s)
 
 
 class _Sim:
@@ -192,7 +201,7 @@ class _Sim:
         controller: Controller,
         job: Job,
         count: int,
-        delay_ms: Sequence[float],
+        delays: Delays,
         faults: Sequence[Fault],
         folder: Path,
         loop: LoopFn | None,
@@ -203,7 +212,7 @@ class _Sim:
         self._count = count
         self._faults = faults
         self._happened: set[Fault] = set()
-        self._delays = [*delay_ms, *[0.0] * (count - len(delay_ms))]
+        self._delays = delays
         self._result: SimResult | None = None
         self._metrics: list[EpochMetrics] = []
         self._evals: dict[int, dict[str, float]] = {}
@@ -215,7 +224,7 @@ class _Sim:
         return ThreadHost(
             run="sim",
             job=self._job_of,
-            gate=lambda n: Injector(n, self._faults, self._delays[n], self._happened),
+            gate=lambda n: Injector(n, self._faults, self._delays.of(n), self._happened),
             count=self._count,
             post=post,
             timeouts=self._settings.timeouts,

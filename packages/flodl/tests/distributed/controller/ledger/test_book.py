@@ -61,11 +61,32 @@ def test_skipped_samples_are_done_but_not_committed():
     book = ledger(samples=20)
     book.grant("a", 0, 2)
     trained(book, "a", 10)
-    assert book.skip("a").samples == 10
+    book.skip("a")
     trained(book, "a", 20)
     book.commit("a")
     account = book.close(0)
     assert (account.committed, account.skipped_nonfinite) == (10, 10)
+
+
+def test_batches_that_were_left_out_are_done_but_not_committed():
+    book = ledger(samples=70)
+    book.grant("a", 0, 3)
+    book.grant("a", 0, 4)
+    (first, second) = book.held("a")
+    reports = [
+        Trained(lease_id=first.lease_id, batches=3, samples=30),
+        Trained(lease_id=second.lease_id, batches=2, samples=20),
+    ]
+    assert book.report("a", reports, marks=True)
+    done = book.commit("a", ((0, 1), (2, 4), (9, 12)))  # the last of one, the first of the other
+    assert (done.batches, done.samples, done.by_epoch) == (2, 20, {0: (2, 20)})
+    assert book.skipped_ranges(0) == ((0, 10), (20, 40))
+    assert book.committed_ranges(0) == ((10, 20), (40, 50))
+    done = book.advance("a", 2, ((1, 2),))
+    assert (done.batches, done.samples) == (1, 10)
+    book.check()
+    account = book.close(0)
+    assert (account.committed, account.skipped_nonfinite) == (30, 40)
 
 
 @pytest.mark.parametrize(("member", "samples"), [("b", 10), ("a", 70), ("a", 10)])

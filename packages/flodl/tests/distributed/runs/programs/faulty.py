@@ -17,7 +17,11 @@ from flodl import ElasticConfig, ElCheConfig, StopTraining, TensorDataSet, Train
 torch.set_num_threads(1)
 WHAT, FOLDER = sys.argv[1], Path(sys.argv[2])
 POINTS = torch.randn(512, 4, generator=torch.Generator().manual_seed(0))
-EPOCHS = {"long": 400, "controller": 40, "controllers": 400}
+EPOCHS = {"long": 400, "controller": 20, "controllers": 400}
+MODES = {
+    "cpu_cadence": ElCheConfig.cpu_cadence(anchor=4),
+    "gloo_sync": ElCheConfig.nccl_sync(collective="gloo"),
+}
 ELASTIC = {
     "all": ElasticConfig(respawn=0),
     "long": ElasticConfig(controller_grace=2.0),
@@ -120,7 +124,7 @@ builder = (
     .batch_size(16)
     .num_epochs(EPOCHS.get(WHAT, 4))
     .ranks(2)
-    .elche(ElCheConfig.cpu_cadence(anchor=4))
+    .elche(MODES[os.environ.get("MODE", "cpu_cadence")])
     .elastic(ELASTIC.get(WHAT, ElasticConfig(grow_interval=0.5)))
     .eval_dataset(DATA)
     .eval_fn(accuracy)

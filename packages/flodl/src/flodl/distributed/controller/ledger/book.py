@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +16,13 @@ from flodl.distributed.controller.ledger.epoch import (
 )
 from flodl.distributed.controller.ledger.plan import WorkPlan
 from flodl.distributed.protocol.messages import Lease
-from flodl.distributed.protocol.ranges import cut, joined, length
+from flodl.distributed.protocol.ranges import between, cut, joined, length
 from flodl.distributed.protocol.values import Ranges, Trained
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Committed:
-    """Work of one member that entered the consensus, or was skipped."""
+    """Work of one member that entered the consensus."""
 
     batches: int
     samples: int
@@ -190,38 +191,35 @@ class Ledger:
                 work.marked = item.samples
         return fits
 
-    def commit(self, member: str) -> Committed:
-        """Count what a member marked as part of the consensus."""
-        return self._settle(member, skip=False)
+    def commit(self, member: str, left_out: Ranges = ()) -> Committed:
+        """Count what a member marked as part of the consensus.
 
-    def skip(self, member: str) -> Committed:
-        """Count what a member marked as done without being part of the consensus."""
-        return self._settle(member, skip=True)
-
-    def _settle(self, member: str, *, skip: bool) -> Committed:
+        Args:
+            member: Who marked it.
+            left_out: Batches of it, by their order, that are done without being part of it.
+        """
         by_epoch: dict[int, tuple[int, int]] = {}
+        first = 0
         for work in self.held(member):
-            count = work.marked - work.committed
-            if count <= 0:
+            if work.marked <= work.committed:
                 continue
-            batches = self.plan.batches(work.marked) - self.plan.batches(work.committed)
-            known = by_epoch.get(work.epoch, (0, 0))
-            by_epoch[work.epoch] = (known[0] + batches, known[1] + count)
-            epoch = self._epochs[work.epoch]
-            if skip:
-                epoch.skip(cut(work.ranges, work.committed, work.marked))
-            else:
-                epoch.committed += count
-            work.committed = work.marked
-            if work.committed == work.samples:
-                self._end(work)
+            end = first + self.plan.batches(work.marked) - self.plan.batches(work.committed)
+            batches, samples = self._settle(work, between(left_out, first, end))
+            first = end
+            if batches:
+                known = by_epoch.get(work.epoch, (0, 0))
+                by_epoch[work.epoch] = (known[0] + batches, known[1] + samples)
         return Committed(
             batches=sum(batches for batches, _ in by_epoch.values()),
             samples=sum(samples for _, samples in by_epoch.values()),
             by_epoch=by_epoch,
         )
 
-    def advance(self, member: str, batches: int) -> Committed:
+    def skip(self, member: str) -> None:
+        """Count what a member marked as done without being part of the consensus."""
+        self.commit(member, ((0, sys.maxsize),))
+
+    def advance(self, member: str, batches: int, left_out: Ranges = ()) -> Committed:
         """Commit a member's next batches, known by their number alone (gradient payload)."""
         left, size = batches, self.plan.batch_size
         for work in self.held(member):
@@ -229,7 +227,22 @@ class Ledger:
             work.marked = min(work.samples, work.committed + count * size)
             work.trained = max(work.trained, work.marked)
             left -= count
-        return self.commit(member)
+        return self.commit(member, left_out)
+
+    def _settle(self, work: LeasedWork, left_out: Ranges) -> tuple[int, int]:
+        """Count what is marked of a lease; return the batches and samples that are committed."""
+        epoch, size, start = self._epochs[work.epoch], self.plan.batch_size, work.committed
+        batches = self.plan.batches(work.marked) - self.plan.batches(start)
+        samples = work.marked - start
+        for low, high in left_out:
+            piece = start + low * size, min(work.marked, start + high * size)
+            epoch.skip(cut(work.ranges, *piece))
+            batches, samples = batches - (high - low), samples - (piece[1] - piece[0])
+        epoch.committed += samples
+        work.committed = work.marked
+        if work.committed == work.samples:
+            self._end(work)
+        return batches, samples
 
     def release(self, member: str) -> int:
         """Make what a member holds and is not committed free again.

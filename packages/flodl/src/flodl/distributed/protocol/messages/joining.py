@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from flodl.distributed.protocol.messages.work import Lease
-from flodl.distributed.protocol.values import Admission, Offer, Place, Plain, Trained, Versions
+from flodl.distributed.protocol.values import (
+    Admission,
+    Offer,
+    Place,
+    Plain,
+    Ranges,
+    Trained,
+    Versions,
+)
 
 Topology = Literal["solo", "flat", "two_level", "star"]
 StatePart = Literal["params", "buffers", "outer", "optimizer"]
@@ -148,3 +156,5 @@ class Quiesced:
     """Of every lease it still holds, counted from each lease's start."""
     leases: tuple[Lease, ...] = ()
     """Those leases themselves: a controller that was started again may not know them."""
+    left_out: Ranges = ()
+    """Steps of the open window, from its first, that all ranks left out (gradients)."""

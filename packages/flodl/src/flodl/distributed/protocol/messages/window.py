@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flodl.distributed.config.modes import Payload
-from flodl.distributed.protocol.values import Target, Telemetry, Trained
+from flodl.distributed.protocol.values import Ranges, Target, Telemetry, Trained
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +40,8 @@ class WindowReport:
     """Data wait, compute and transport of them; ``None`` where that was not measured."""
     fill_ms: float = 0.0
     """Time to the first batch of a chunk."""
+    left_out: Ranges = ()
+    """Steps, counted from the report before, that all ranks left out (gradients)."""
     is_finite: bool = True
     payload_hash: str = ""
     """Digest of size in bytes, dtype and names of what it would send."""

@@ -22,7 +22,7 @@ class Lease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseAck:
-    """Rank to controller: half of the lease is trained, the next one is welcome."""
+    """Rank to controller: the lease is half trained or on its last batch; the next is welcome."""
 
     lease_id: int
     batches: int
