@@ -4,11 +4,13 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from ddp_bench.errors import UsageError
 from ddp_bench.scaling import suite
 from ddp_bench.scaling.measure import RunFigures
 from ddp_bench.scaling.scenario import choose
+from ddp_bench.scaling.subject import Subject
 from ddp_bench.scaling.suite import ATTEMPTS, SuiteConfig
 from ddp_bench.scaling.task import Task
 
@@ -104,3 +106,12 @@ def test_the_short_run_has_fewer_arms_and_shorter_runs(ran: list[Task]) -> None:
 def test_an_arm_that_does_not_exist_is_misuse() -> None:
     with pytest.raises(UsageError, match="arm 'nccl-sync': there are torch-ddp"):
         SuiteConfig(scenarios=(), seeds=(1,), arms=("nccl-sync",))
+
+
+def test_all_arms_have_the_optimizer_that_was_asked_for() -> None:
+    weights = [torch.nn.Parameter(torch.ones(2))]
+    own = Subject.of(Task(arm="solo", folder="", seed=1, run_s=1.0)).optimizer(weights)
+    assert isinstance(own, torch.optim.Adam)
+    given = Task(arm="solo", folder="", seed=1, run_s=1.0, optimizer="sgd")
+    (group,) = Subject.of(given).optimizer(weights).param_groups
+    assert (group["lr"], group["momentum"]) == (0.05, 0.9)

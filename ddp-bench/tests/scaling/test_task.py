@@ -12,5 +12,6 @@ def test_a_task_comes_back_from_json_as_it_was() -> None:
         run_s=3.5,
         slow=SlowRank(rank=0, factor=2.5, pattern="stall", half_s=1.0),
         period=8,
+        optimizer="sgd",
     )
     assert Task.from_json(task.to_json()) == task

@@ -51,6 +51,12 @@ def _parser() -> argparse.ArgumentParser:
         "--periods", type=_counts, default=PERIODS, help="of the arms that are told one: 8,32,64"
     )
     parser.add_argument("--model", default="mlp", help="a model of ddp-bench (default: mlp)")
+    parser.add_argument(
+        "--optimizer",
+        choices=("own", "sgd"),
+        default="own",
+        help="of all arms: the model's own, or SGD with momentum (default: own)",
+    )
     parser.add_argument("--epochs", type=_count, default=None, help="of the run alone")
     return parser
 
@@ -73,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             seeds=tuple(seeds_of(options.seeds or (CI_SEEDS if options.ci else SEEDS))),
             ci=options.ci,
             model=options.model,
+            optimizer=options.optimizer,
             arms=options.arms,
             periods=options.periods,
             epochs=options.epochs,

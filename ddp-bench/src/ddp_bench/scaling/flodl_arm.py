@@ -82,7 +82,7 @@ class Arm:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._subject = Subject.named(task.model)
+        self._subject = Subject.of(task)
         self._config = MODES[task.arm]()
         self._observer = Observer(task, self._config)
         self._step: PacedStep | None = None

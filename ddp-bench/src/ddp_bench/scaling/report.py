@@ -11,6 +11,8 @@ from ddp_bench.scaling.suite import SuiteResult
 from ddp_bench.scaling.table import Row, Table
 from ddp_bench.statistics import scaled_mad
 
+_OPTIMIZERS = {"own": "its own optimizer", "sgd": "SGD with momentum"}
+
 
 def markdown(result: SuiteResult) -> str:
     """Return the result as markdown."""
@@ -20,7 +22,8 @@ def markdown(result: SuiteResult) -> str:
         f"{environment['cpu']}, torch {environment['torch']}, Python {environment['python']}, "
         f"commit {environment['commit']}{' (changed)' if environment['dirty'] else ''}",
         "",
-        f"Model {result.model}, {len(result.targets)} seeds, base step {result.base_ms:g} ms of "
+        f"Model {result.model} with {_OPTIMIZERS[result.optimizer]}, "
+        f"{len(result.targets)} seeds, base step {result.base_ms:g} ms of "
         f"which {result.rest_ms:.2f} ms are not padded, run alone {result.solo_s:.1f} s. "
         f"Loss to reach: {targets}.",
     ]

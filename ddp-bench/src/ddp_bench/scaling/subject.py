@@ -13,11 +13,12 @@ from ddp_bench.data.source import DataSource, TaskData
 from ddp_bench.definition import ModelDef
 from ddp_bench.registry import choose_models, load_models
 from ddp_bench.scaling.slow import Pacer
-from ddp_bench.scaling.task import Task
+from ddp_bench.scaling.task import OptimizerName, Task
 from ddp_bench.scaling.trace import Recorder
 from flodl.core.seeding import derive_seed, manual_seed
 
 DEVICE = torch.device("cpu")
+SGD_LR, SGD_MOMENTUM = 0.05, 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,12 +27,19 @@ class Subject:
 
     definition: ModelDef
     data: TaskData
+    optimizer_name: OptimizerName = "own"
 
     @classmethod
-    def named(cls, name: str) -> Subject:
+    def named(cls, name: str, optimizer: OptimizerName = "own") -> Subject:
         """Return a benchmark model on the data that is shipped with flodl."""
         (definition,) = choose_models(name, load_models())
-        return cls(definition=definition, data=DataSource("mini").load(definition.mini.data))
+        data = DataSource("mini").load(definition.mini.data)
+        return cls(definition=definition, data=data, optimizer_name=optimizer)
+
+    @classmethod
+    def of(cls, task: Task) -> Subject:
+        """Return what a task trains."""
+        return cls.named(task.model, task.optimizer)
 
     @property
     def batch_size(self) -> int:
@@ -48,7 +56,9 @@ class Subject:
         return self.build()
 
     def optimizer(self, parameters: Any) -> torch.optim.Optimizer:
-        """Return the optimizer of the set-up."""
+        """Return the optimizer of the set-up, or the other one that was asked for."""
+        if self.optimizer_name == "sgd":
+            return torch.optim.SGD(parameters, lr=SGD_LR, momentum=SGD_MOMENTUM)
         return self.definition.optimizer(parameters, self.definition.lr)
 
     def shards(self, seed: int, rank: int, ranks: int) -> Iterator[dict[str, Tensor]]:

@@ -19,7 +19,7 @@ from ddp_bench.scaling.measure import RunFigures, figures, target_loss
 from ddp_bench.scaling.scenario import FLODL, PERIODIC, PERIODS, REFERENCE, Scenario
 from ddp_bench.scaling.subject import DEVICE, Subject
 from ddp_bench.scaling.table import Table
-from ddp_bench.scaling.task import Task
+from ddp_bench.scaling.task import OptimizerName, Task
 from ddp_bench.scaling.trace import read_steps
 
 BASE_S = 0.020
@@ -38,6 +38,7 @@ class SuiteConfig:
     seeds: tuple[int, ...]
     ci: bool = False
     model: str = "mlp"
+    optimizer: OptimizerName = "own"
     arms: tuple[str, ...] = ()
     """Arms of flodl and competitors to run; those of each scenario when empty."""
     periods: tuple[int, ...] = PERIODS
@@ -57,6 +58,7 @@ class SuiteResult:
 
     environment: dict[str, Any]
     model: str
+    optimizer: OptimizerName = "own"
     base_ms: float
     rest_ms: float
     """What backward and optimizer of a step take: the part of it that is not padded."""
@@ -98,7 +100,7 @@ def run(config: SuiteConfig, say: Say) -> SuiteResult:
 class _Suite:
     def __init__(self, config: SuiteConfig, say: Say) -> None:
         self._config, self._say = config, say
-        self._subject = Subject.named(config.model)
+        self._subject = Subject.named(config.model, config.optimizer)
         self._epoch_batches = len(self._subject.data.train) // self._subject.batch_size
         epochs = config.epochs or self._subject.definition.mini.epochs
         self._solo_s = epochs * self._epoch_batches * BASE_S
@@ -127,6 +129,7 @@ class _Suite:
         return SuiteResult(
             environment=describe_environment(DEVICE),
             model=self._config.model,
+            optimizer=self._config.optimizer,
             base_ms=BASE_S * 1000,
             rest_ms=self._rest_s * 1000,
             solo_s=self._solo_s,
@@ -144,6 +147,7 @@ class _Suite:
             task = Task(
                 arm="solo",
                 model=self._config.model,
+                optimizer=self._config.optimizer,
                 folder=folder,
                 seed=0,
                 run_s=_CALIBRATION_S,
@@ -192,6 +196,7 @@ class _Suite:
                 given,
                 folder=folder,
                 model=self._config.model,
+                optimizer=self._config.optimizer,
                 base_s=BASE_S,
                 rest_s=self._rest_s,
             )

@@ -6,11 +6,12 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ddp_bench.scaling.slow import SlowRank
 from flodl.testing.sim import SlowLink
 
+OptimizerName = Literal["own", "sgd"]
 STEPS, SNAPSHOTS, OUTCOME = "rank{}.steps", "snapshots", "outcome.json"
 
 
@@ -25,6 +26,8 @@ class Task:
     run_s: float
     """Seconds from the first step to the end."""
     model: str = "mlp"
+    optimizer: OptimizerName = "own"
+    """That of the model's set-up, or SGD with momentum for all arms."""
     ranks: int = 2
     slow: SlowRank = field(default_factory=SlowRank)
     link: SlowLink = field(default_factory=SlowLink)

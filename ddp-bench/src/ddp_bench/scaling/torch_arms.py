@@ -27,7 +27,7 @@ _TIMEOUT = timedelta(seconds=60)
 def run_rank(task: Task, rank: int, port: int) -> None:
     """Train as one rank of an arm of torch until this process is ended."""
     torch.set_num_threads(1)
-    subject = Subject.named(task.model)
+    subject = Subject.of(task)
     model = subject.seeded(task.seed)
     if task.arm != "solo":
         address = f"tcp://127.0.0.1:{port}"

@@ -44,7 +44,7 @@ def run_rank(task: Task, rank: int, port: int) -> None:
     logging.disable(logging.WARNING)
     os.environ.setdefault("RUST_LOG", "error")  # or each heartbeat is told
     lighthouse = _lighthouse(task.ranks, port) if rank == 0 else None
-    subject = Subject.named(task.model)
+    subject = Subject.of(task)
     model = subject.seeded(task.seed)
     optimizer = subject.optimizer(model.parameters())
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
