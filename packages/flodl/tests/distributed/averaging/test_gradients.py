@@ -169,3 +169,15 @@ def test_a_rank_that_joins_takes_the_models_values_over(ranks):
     assert first == second
     assert (first["0.weight"], first["1.running_mean"]) == ([[2.0, 2.0]], [2.0])
     assert first["1.num_batches_tracked"] == 6
+
+
+def test_a_rank_that_joins_takes_double_precision_over_to_the_bit(ranks):
+    def rank(k, plane_of):
+        model = nn.Linear(2, 1, dtype=torch.float64)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(1 / 3 + k)
+        plane_of(model).synchronize(1, [0])
+        return [value.tolist() for value in model.parameters()]
+
+    assert ranks(rank) == [[[[1 / 3 + 1] * 2], [1 / 3 + 1]]] * 2

@@ -18,6 +18,7 @@ from flodl.distributed.averaging.exchange import Exchange, Part, Payload
 from flodl.distributed.averaging.layout import Layout, copy_all
 from flodl.distributed.averaging.plan import PlaneConfig
 from flodl.distributed.averaging.plane import Clock, Outcome, Plane
+from flodl.distributed.averaging.state import State
 from flodl.distributed.collective.errors import CollectiveError
 
 __all__ = ["GradientOutcome", "GradientPlane"]
@@ -136,6 +137,24 @@ class GradientPlane(Plane):
         if tail[_GOOD] > 0:
             self._write_buffers(total, tail[_GOOD])
         return outcome
+
+    def _given(self, extra: State | None) -> State:
+        """See `Plane`; float32 would round wider tensors, which nothing brings together later."""
+        return super()._given(extra) | State(tensors=self._wider()).prefixed("exact/")
+
+    def _received(self, state: State) -> State:
+        extra = super()._received(state)
+        exact = state.part("exact/").tensors
+        with torch.no_grad():
+            for name, tensor in self._wider().items():
+                tensor.copy_(exact[name])
+        return extra
+
+    def _wider(self) -> dict[str, Tensor]:
+        """Return the model's own tensors that are wider than what travels otherwise."""
+        layout = self._layout
+        named = zip(layout.slots, layout.tensors, strict=True)
+        return {slot.name: tensor for slot, tensor in named if tensor.itemsize > 4}
 
     @property
     def has_result(self) -> bool:

@@ -61,7 +61,7 @@ def rank_loop(spec: RunSpec, link: RankLink, ranks: int, kind: str | None = None
         outlives_ranks=True,
     )
     job = dataclasses.replace(job, epoch_fn=_telling_of_steps(link, job.epoch_fn))
-    machine = RankMachine(place.uid, place.incarnation, spec.config.elastic.controller_grace)
+    machine = RankMachine(place.uid, place.incarnation, timeouts.controller_grace)
 
     def tell(message: TelemetryRecord | None) -> None:
         if message is not None:

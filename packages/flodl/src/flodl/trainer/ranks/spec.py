@@ -55,7 +55,8 @@ class RunSpec:
         What a loop of the user's own does beside its steps, a validation for instance, may take as
         long as a step anywhere.
         """
-        usual = Timeouts().scaled_by(names.NET_TIMEOUT_SCALE.get())
+        grace = self.config.elastic.controller_grace
+        usual = Timeouts(controller_grace=grace).scaled_by(names.NET_TIMEOUT_SCALE.get())
         if self.train_step is not None:
             return usual
         patience = usual.stall
