@@ -321,6 +321,22 @@ def test_formation_names_ranks_leaders_and_who_is_new():
     assert (sync.source, sync.donor, sync.receivers) == ("donor", A, (B, C))
 
 
+@pytest.mark.parametrize(
+    ("config", "topology"),
+    [
+        (ElCheConfig.nccl_cadence(), "flat"),
+        (ElCheConfig.nccl_sync(collective="gloo"), "two_level"),
+        (ElCheConfig.nccl_sync(collective="gloo", hierarchy="flat"), "flat"),
+        (ElCheConfig.cpu_async(), "two_level"),
+    ],
+)
+def test_averages_go_over_one_group_with_nccl_only(config, topology):
+    driver = Driver(elche=config)
+    driver.hello(A, B)
+    driver.ready(A, B)
+    assert driver.sent(World)[-1].topology == topology
+
+
 def test_a_member_that_does_not_form_is_fenced_and_the_rest_goes_on():
     driver = Driver()
     driver.hello(A, B)

@@ -98,6 +98,8 @@ class ElCheConfig:
     """Threshold of the default guard; ``None``: 0.05, and 0.3 with EASGD."""
     meta_controller: bool = True
     hierarchy: Hierarchy = "auto"
+    """How averages travel: ``"two_level"`` through shared memory within a host and between hosts by
+    one rank of each, ``"flat"`` over one group of all ranks; ``"auto"``: flat with NCCL only."""
     snapshot_timeout: float = 5.0
     """CPU modes: seconds after which a rank's late contribution counts for nothing."""
     deterministic: Literal["schedule"] | None = None
