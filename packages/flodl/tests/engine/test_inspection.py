@@ -1,4 +1,5 @@
 import datetime
+import gc
 import random
 import threading
 import time
@@ -92,6 +93,29 @@ def test_clocks_read_by_the_step_are_found_and_those_of_libraries_are_not():
         datetime.datetime.now(tz=datetime.UTC)
     assert [str(reason.code) for reason in reasons] == ["baked_scalar"] * 2
     assert "perf_counter" in reasons[0].message
+
+
+def test_what_a_collection_of_garbage_runs_is_not_of_the_step():
+    reasons, collections = [], []
+
+    def observe(phase, info):
+        collections.append((phase, time.perf_counter()))
+
+    gc.callbacks.append(observe)
+    threshold = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        with python_calls_watched(reasons):
+            collections.clear()
+            [[] for _ in range(100)]
+            inside = list(collections)
+        assert (reasons, inside) == ([], [])
+        assert gc.isenabled()
+        [[] for _ in range(100)]
+        assert collections
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(observe)
 
 
 def test_a_compiler_at_work_in_the_step_is_not_mistaken_for_it():

@@ -97,7 +97,7 @@ class GpuGraph:
         self._graph, self._is_capturing = graph, True
         try:
             with (
-                _no_collection(),
+                no_collection(),
                 torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=mode.value),
             ):
                 yield self
@@ -253,8 +253,11 @@ def recover_from_failed_capture(device: int, random: RandomState) -> None:
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """A collected CUDA object would make a call that invalidates the capture."""
+def no_collection() -> Iterator[None]:
+    """Collect no garbage in the block: what that runs is no part of the work.
+
+    A collected CUDA object would also make a call that invalidates a capture.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from flodl.device.gpu_graph import no_collection
 from flodl.engine.fallback import CaptureReason, ReasonCode, user_location
 from flodl.engine.outside import is_foreign
 
@@ -154,7 +155,10 @@ class StepInspector(TorchDispatchMode):
 
 @contextmanager
 def python_calls_watched(reasons: list[CaptureReason]) -> Iterator[None]:
-    """Note random numbers of Python and clocks read in this thread; a replay repeats the first."""
+    """Note random numbers of Python and clocks read in this thread; a replay repeats the first.
+
+    Garbage is not collected meanwhile: libraries have it call them, and then look at the clock.
+    """
     # setprofile is per thread, so that loaders drawing in theirs are not mistaken for the step
     previous = sys.getprofile()
     if previous is not None:
@@ -172,11 +176,12 @@ def python_calls_watched(reasons: list[CaptureReason]) -> Iterator[None]:
         if reason not in reasons:
             reasons.append(reason)
 
-    sys.setprofile(watch)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
+    with no_collection():
+        sys.setprofile(watch)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
 
 
 def _is_of_compiler(frame: FrameType | None) -> bool:
