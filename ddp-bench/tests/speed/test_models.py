@@ -2,14 +2,17 @@ import pytest
 import torch
 
 from ddp_bench.errors import UsageError
+from ddp_bench.speed.graphs import graph_of
 from ddp_bench.speed.models import EXTRAS, MODELS, find
 
 ALL = (*MODELS, *EXTRAS)
 
 
+@pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("model", ALL, ids=lambda model: model.name)
-def test_graph_computes_what_the_plain_model_does(model):
-    plain, graph = model.pair(is_small=True)
+def test_graph_computes_what_the_plain_model_does(model, batched):
+    plain, _ = model.pair(is_small=True)
+    graph = graph_of(plain, batched=batched)
     x, y = model.small.batch(torch.Generator().manual_seed(0))
     ours, theirs = model.loss(graph(x), y), model.loss(plain(x), y)
     assert torch.allclose(ours, theirs, rtol=1e-6)

@@ -8,11 +8,16 @@ from torch import Tensor, nn
 
 from ddp_bench.speed import plain
 from flodl.graph import FlowBuilder, Graph
-from flodl.nn import LearnedHalt, SoftmaxRouter
+from flodl.nn import LearnedHalt, SoftmaxRouter, Unrolled
 
 
-def graph_of(model: nn.Module) -> Graph:  # noqa: PLR0911 - one return a model
-    """Return a plain model of this suite as a graph with copies of its layers."""
+def graph_of(model: nn.Module, *, batched: bool = False) -> Graph:  # noqa: PLR0911 - one return a model
+    """Return a plain model of this suite as a graph with copies of its layers.
+
+    Args:
+        model: The plain model.
+        batched: Whether all experts of a gate run as one.
+    """
     match copy.deepcopy(model):
         case plain.Chain() as chain:
             return FlowBuilder().through(*chain.layers).build()
@@ -31,7 +36,7 @@ def graph_of(model: nn.Module) -> Graph:  # noqa: PLR0911 - one return a model
                 .build()
             )
         case plain.Gated() as gated:
-            return _gated(gated)
+            return _gated(gated, batched=batched)
         case plain.Transformer() as transformer:
             return _transformer(transformer)
         case plain.Gru() as gru:
@@ -59,11 +64,12 @@ def _residual(body: plain.Residual) -> Graph:
     return FlowBuilder().also(body.inner).build()
 
 
-def _gated(gated: plain.Gated) -> Graph:
+def _gated(gated: plain.Gated, *, batched: bool) -> Graph:
     router = SoftmaxRouter(gated.router.in_features, gated.router.out_features)
     router.proj = gated.router
     flow = FlowBuilder(gated.entry).through(gated.activation)
-    return flow.gate(router, list(gated.experts)).through(gated.out).build()
+    experts = list(gated.experts)
+    return flow.gate(router, experts, batched=batched).through(gated.out).build()
 
 
 class SelfAttention(nn.Module):
@@ -91,21 +97,6 @@ def _transformer(model: plain.Transformer) -> Graph:
         assert isinstance(layer, plain.EncoderLayer), "the layers of a transformer"
         flow = flow.through(_layer(layer, number))
     return flow.through(model.out).build()
-
-
-class Unrolled(nn.Module):
-    """A recurrent cell over a sequence; returns its last state."""
-
-    def __init__(self, cell: nn.GRUCell) -> None:
-        super().__init__()
-        self.cell = cell
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the state after ``[batch, steps, inputs]``."""
-        state = x.new_zeros(x.shape[0], self.cell.hidden_size)
-        for step in range(x.shape[1]):
-            state = self.cell(x[:, step], state)
-        return state
 
 
 def last_step(x: Tensor) -> Tensor:

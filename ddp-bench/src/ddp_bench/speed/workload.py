@@ -10,6 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ddp_bench.speed.arms import BY_NAME
+from ddp_bench.speed.graphs import graph_of
 from ddp_bench.speed.models import SpeedModel, find
 from ddp_bench.speed.plain import EncoderLayer
 
@@ -88,7 +90,9 @@ class Workload:
         return model
 
     def graph(self) -> nn.Module:
-        """Return the model as a graph."""
+        """Return the model as a graph; for few kernels where these are captured."""
+        if BY_NAME[self.task.arm].is_captured:
+            return graph_of(self._pair[0], batched=True).to(self.device)
         return self._pair[1].to(self.device)
 
     def loss(self, model: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensor:

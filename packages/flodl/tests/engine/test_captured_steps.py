@@ -7,7 +7,7 @@ from torch import nn
 from flodl.core.errors import ConfigError
 from flodl.engine.tensors import ModelTensors
 from flodl.graph import FlowBuilder
-from flodl.nn import GradScaler, StateAdd
+from flodl.nn import GradScaler, SoftmaxRouter, StateAdd, Unrolled
 from flodl.nn.schedulers import CosineScheduler
 
 
@@ -320,3 +320,47 @@ def test_metrics_and_the_norm_can_be_read_at_once(recipe, ran, same, batches):
                 **options,
             )  # fmt: skip
         assert seen["off"] == seen["require"]
+
+
+def experts_as_one():
+    experts = [nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)) for _ in range(3)]
+    flow = FlowBuilder().gate(SoftmaxRouter(8, 3), experts, batched=True)
+    return flow.through(nn.Linear(8, 4)).build()
+
+
+class Steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.states = Unrolled(nn.GRUCell(2, 6))
+        self.out = nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.out(self.states(x.view(-1, 4, 2)))
+
+
+@pytest.mark.parametrize("build", [experts_as_one, Steps])
+def test_work_done_for_many_at_once_is_captured(recipe, ran, same, batches, build):
+    eager = ran(recipe(build=build), batches, 31, capture="off")
+    captured = ran(recipe(build=build), batches, 31, capture="require")
+    assert captured.step.stats().captured >= 24
+    same(eager, captured)
+
+
+def test_one_of_two_recordings_is_kept_as_reading_begins_and_ends(recipe, ran, same, batches):
+    """The whole step as one graph, or the update apart: never the gradients of both."""
+    kept = []
+
+    def read_in_between(output):
+        if 30 <= output.step_index < 80:
+            float(output.loss)
+
+    def look(step, index):
+        if index in {28, 75, 119}:
+            signatures = step._gpu.signatures() if step._gpu is not None else []
+            kept.extend([part.is_split for part in each.programs] for each in signatures)
+
+    options = {"between": look, "each": read_in_between}
+    eager = ran(recipe(), batches, 120, capture="off", **options)
+    kept.clear()
+    same(eager, ran(recipe(), batches, 120, capture="require", **options))
+    assert kept == [[False], [True], [False]]

@@ -9,6 +9,7 @@ from flodl.engine.equality import verify_step
 from flodl.engine.step import TrainStep
 from flodl.graph import FlowBuilder
 from flodl.nn import SoftmaxRouter
+from flodl.nn import Unrolled as FusedSteps
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("exact_kernels")]
 
@@ -110,10 +111,15 @@ def tower():
     return builder.through(nn.Linear(1024, 1024)).build()
 
 
-def gated():
+def gated(*, batched=False):
     builder = FlowBuilder(nn.Linear(512, 512)).through(nn.GELU())
     experts = [nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512)) for _ in range(8)]
-    return builder.gate(SoftmaxRouter(512, 8), experts).through(nn.Linear(512, 512)).build()
+    gate = builder.gate(SoftmaxRouter(512, 8), experts, batched=batched)
+    return gate.through(nn.Linear(512, 512)).build()
+
+
+def gru():
+    return FlowBuilder(FusedSteps(nn.GRUCell(256, 512))).through(nn.Linear(512, 256)).build()
 
 
 def looped(width, count):
@@ -140,6 +146,8 @@ MODELS = {
     "gated_routing": (gated, normal(256, 512), normal(256, 512)),
     "iterative_refine": (lambda: looped(1024, 8), normal(256, 1024), normal(256, 1024)),
     "feedback_fixed": (lambda: looped(512, 10), normal(128, 512), normal(128, 512)),
+    "gru_seq, fused": (gru, normal(128, 50, 256), normal(128, 256)),
+    "gated_routing, batched": (lambda: gated(batched=True), normal(256, 512), normal(256, 512)),
 }
 
 

@@ -201,6 +201,7 @@ ELSEWHERE = {
     "test_shaping.py": "Detach Lambda Reshape StateAdd",
     "test_routing.py": "ArgmaxSelector FixedSelector SigmoidRouter SoftmaxRouter",
     "test_halting.py": "LearnedHalt ThresholdHalt",
+    "test_recurrent.py": "Unrolled",
     "test_protocols.py": """DetachableState HasGraph HasStructuralHash NamedInputModule
         Resettable""",
 }

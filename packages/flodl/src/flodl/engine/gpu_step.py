@@ -294,6 +294,7 @@ class GpuStep:
         rates: StepRates | None = None,
     ) -> Program | None:
         """Return a new recording; ``None`` once the signature has gone to a lower mode."""
+        self._shown = None  # it may be the one that gives its memory to the new one
         try:
             program = self._recorder.record(signature, batch, part, rates)
         except Exception as error:  # noqa: BLE001 - any failure means: take the step eagerly

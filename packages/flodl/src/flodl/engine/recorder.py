@@ -14,6 +14,7 @@ from flodl.engine.body import StepBody
 from flodl.engine.buffers import StaticInputs
 from flodl.engine.capture import (
     SPLIT,
+    WHOLE,
     Inputs,
     Part,
     Place,
@@ -112,6 +113,8 @@ class Recorder:
         place = Place(self._pool, self._side.stream, self._generators)
         updates = part.ends and signature.mode == "captured"
         known = next(iter(signature.programs.values()), None)
+        if part in (WHOLE, SPLIT):  # of the two one is in use at a time, and each has gradients
+            signature.programs.pop(SPLIT if part is WHOLE else WHOLE, None)
         self._pin_gradients()
         inputs = known.inputs if known else self._inputs_for(batch)
         inputs.fill(batch)

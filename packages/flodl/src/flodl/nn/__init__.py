@@ -131,6 +131,7 @@ from flodl.nn.protocols import HasStructuralHash as HasStructuralHash
 from flodl.nn.protocols import NamedInputModule as NamedInputModule
 from flodl.nn.protocols import Resettable as Resettable
 from flodl.nn.recurrent import First as First
+from flodl.nn.recurrent import Unrolled as Unrolled
 from flodl.nn.routing import ArgmaxSelector as ArgmaxSelector
 from flodl.nn.routing import FixedSelector as FixedSelector
 from flodl.nn.routing import SigmoidRouter as SigmoidRouter
@@ -282,6 +283,7 @@ __all__ = [  # noqa: RUF022 - plain order
     "ThresholdHalt",
     "TripletMarginLoss",
     "Unfold",
+    "Unrolled",
     "Upsample",
     "WarmupScheduler",
     "ZeroPad2d",

@@ -1,8 +1,10 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
 
-from flodl.graph import FlowBuilder, NodeError
+from flodl.graph import FlowBuilder, FlowError, NodeError
 from flodl.nn import SigmoidRouter, SoftmaxRouter
 
 
@@ -85,3 +87,101 @@ def test_router_or_expert_that_returns_no_tensor_is_said():
         several(x)
     with pytest.raises(NodeError, match="gate: a router returned None; one tensor is needed"):
         FlowBuilder().gate(lambda t: None, [nn.ReLU(), nn.ReLU()]).build()(x)
+
+
+class Doubled(nn.Module):
+    def __init__(self, factor=2.0):
+        super().__init__()
+        self.factor = factor
+        self.inner = nn.Linear(4, 5)
+
+    def forward(self, x):
+        return self.factor * self.inner(x)
+
+
+def two_kinds(make, n=3):
+    """Return a plain gate and a batched one, with equal weights."""
+    router, experts = SoftmaxRouter(4, n), [make() for _ in range(n)]
+    plain = FlowBuilder().gate(copy.deepcopy(router), copy.deepcopy(experts)).tag("gate").build()
+    return plain, FlowBuilder().gate(router, experts, batched=True).tag("gate").build()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Linear(4, 5),
+        lambda: nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.LayerNorm(5)),
+        Doubled,
+    ],
+    ids=["linear", "chain", "own"],
+)
+@pytest.mark.parametrize("lead", [(2,), (2, 3)], ids=str)
+def test_experts_that_run_as_one_give_the_same_numbers(make, lead):
+    plain, batched = two_kinds(make)
+    x = torch.randn(*lead, 4)
+    torch.testing.assert_close(batched(x), plain(x))
+    weights = torch.randn_like(plain(x))
+    ours, theirs = (
+        torch.autograd.grad((graph(x) * weights).sum(), list(graph.parameters()))
+        for graph in (batched, plain)
+    )
+    torch.testing.assert_close(ours, theirs)
+    assert batched.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_experts_that_run_as_one_can_be_frozen_one_by_one():
+    _, batched = two_kinds(lambda: nn.Linear(4, 5))
+    frozen = batched.get_submodule("gate.experts.1")
+    frozen.requires_grad_(False)
+    batched(torch.randn(2, 4)).sum().backward()
+    assert frozen.weight.grad is None
+    assert batched.get_submodule("gate.experts.0").weight.grad is not None
+
+
+def test_weights_of_experts_that_run_as_one_must_fit():
+    graph = FlowBuilder().gate(lambda x: torch.ones(2, 2), [nn.Linear(4, 5)] * 3, batched=True)
+    with pytest.raises(NodeError, match=r"weights of shape \[2, 2\] for 3 experts"):
+        graph.build()(torch.randn(2, 4))
+
+
+def with_hook():
+    module = nn.Linear(4, 5)
+    module.register_forward_hook(lambda *_: None)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            nn.Linear(4, 6),
+            r"experts.1 is not like its twin in experts.0: parameters weight \[6, 4\]",
+        ),
+        (nn.Linear(4, 5, bias=False), "experts.1 is not like its twin"),
+        (nn.Conv1d(4, 5, 1), "Conv1d, not Linear"),
+        (nn.Linear(4, 5).double(), "experts.1 is not like its twin"),
+        (nn.Sequential(nn.Linear(4, 5)), "Sequential, not Linear"),
+        (with_hook(), r"experts.1 \(Linear\) has hooks"),
+        (nn.BatchNorm1d(4), r"experts.1 \(BatchNorm1d\) keeps buffers"),
+    ],
+)
+def test_experts_that_are_not_alike_cannot_run_as_one(other, message):
+    flow = FlowBuilder().gate(SoftmaxRouter(4, 2), [nn.Linear(4, 5), other], batched=True)
+    with pytest.raises(FlowError, match=message):
+        flow.build()
+
+
+def test_settings_of_experts_that_run_as_one_must_be_equal():
+    experts = [Doubled(), Doubled(3.0)]
+    with pytest.raises(FlowError, match="factor=3.0, not 2.0"):
+        FlowBuilder().gate(SoftmaxRouter(4, 2), experts, batched=True).build()
+    deeper = [nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4), nn.GELU())]
+    with pytest.raises(FlowError, match="modules of other names"):
+        FlowBuilder().gate(SoftmaxRouter(4, 2), deeper, batched=True).build()
+
+
+def test_a_batched_gate_is_stored_as_one(tmp_path):
+    _, batched = two_kinds(lambda: nn.Linear(4, 5))
+    x = torch.randn(2, 4)
+    batched.save(tmp_path / "gate.fdl")
+    assert torch.equal(type(batched).load(tmp_path / "gate.fdl")(x), batched(x))

@@ -53,6 +53,7 @@ class Constructs(Handle):
         router: Step,
         experts: Sequence[Step] | nn.ModuleList,
         *,
+        batched: bool = False,
         key: str | None = None,
     ) -> Self:
         """Route softly: the stream becomes ``sum_k w[..., k] * experts[k](x)``, ``w = router(x)``.
@@ -63,12 +64,19 @@ class Constructs(Handle):
             router: Returns weights whose last dimension is the number of experts and whose other
                 dimensions begin the shape of the experts' outputs. It normalizes, or not.
             experts: Two or more modules with outputs of one shape.
+            batched: Run all experts as one, their products side by side: fewer and larger kernels,
+                for what is otherwise many small ones. The experts must be alike in all but the
+                values of their parameters, without buffers and hooks.
             key: Namespace of the parameters: ``<key>.router``, ``<key>.experts.0``, …
+
+        Raises:
+            FlowError: The experts are too few, or not alike where they are to be batched.
         """
         draft = self._draft.copy()
         modules = _many("gate", router, "experts", experts)
         source = draft.stream("gate")
-        port = draft.add_node("gate", "gate", (source,), modules=modules, attrs={"n": len(experts)})
+        attrs = {"n": len(experts), "batched": batched}
+        port = draft.add_node("gate", "gate", (source,), modules=modules, attrs=attrs)
         draft.give_key(port.node, key, "gate")
         draft.move_to([port], [Target(port.node, "router")])
         return self._then(draft)

@@ -8,12 +8,13 @@ import torch
 
 from flodl.core.errors import NodeError
 from flodl.graph.nodes.base import Construct, Writer, call, described, numbered
-from flodl.graph.nodes.schema import Schema, count
+from flodl.graph.nodes.schema import Schema, count, flag
+from flodl.graph.nodes.together import check_alike, together
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from flodl.graph.ir import Attr, Node
 
@@ -22,22 +23,33 @@ class Gate(Construct):
     """``sum_k w[..., k] * expert_k(x)`` with ``w = router(x)``; the router owns normalization."""
 
     op = "gate"
-    schema: ClassVar[Schema] = {"n": count}
+    schema: ClassVar[Schema] = {"n": count, "batched": flag}
 
     def slots(self, attrs: Mapping[str, Attr]) -> list[str]:
         """Return router and experts."""
         return numbered("experts", attrs)
 
+    def check(self, node: Node, modules: Mapping[str, nn.Module]) -> None:
+        """Refuse experts that cannot be called as one."""
+        if node.attr("batched"):
+            experts = {name: modules[name] for name in _experts(node)}
+            check_alike(f"{node.id}: gate(batched=True)", experts)
+
     def emit(self, node: Node, out: Writer) -> None:
         """Write one statement."""
         stream = out.value(node.inputs[0])
         weights = call(out, node, stream, slot="router")
-        experts = [
-            call(out, node, stream, slot=slot.name, takes_refs=False)
-            for slot in node.slots
-            if slot.name.startswith("experts.")
-        ]
+        if node.attr("batched"):
+            modules = ", ".join(out.module(node, name) for name in _experts(node))
+            run = out.bind("mix_together", mix_together)
+            out.line(f"{out.result(node)} = {run}({weights}, [{modules}], {stream})")
+            return
+        experts = [call(out, node, stream, slot=name, takes_refs=False) for name in _experts(node)]
         out.line(f"{out.result(node)} = {out.bind('mix', mix)}({weights}, [{', '.join(experts)}])")
+
+
+def _experts(node: Node) -> list[str]:
+    return [slot.name for slot in node.slots if slot.name.startswith("experts.")]
 
 
 def mix(weights: Tensor, outputs: list[Tensor]) -> Tensor:
@@ -60,7 +72,32 @@ def mix(weights: Tensor, outputs: list[Tensor]) -> Tensor:
     outputs.clear()
     if len(shape) == axis + 2:  # the common case, and each step here costs a call of every gate
         return (weights.unsqueeze(-1) * stacked).sum(axis)
-    return (weights.reshape(*lead, *([1] * (len(shape) - axis - 1))) * stacked).sum(axis)
+    return _spread(weights, stacked)
+
+
+def mix_together(weights: Tensor, experts: Sequence[nn.Module], x: Tensor) -> Tensor:
+    """Return the weighted sum of the outputs of experts that are called as one.
+
+    Raises:
+        NodeError: The shapes do not fit; the message lists all of them.
+    """
+    outputs = together(experts, x)
+    try:
+        axis = weights.dim() - 1
+        fits = axis >= 0 and weights.shape == (*outputs.shape[1 : axis + 1], len(experts))
+    except AttributeError as error:
+        raise _misfit(weights, list(outputs)) from error
+    if not fits:
+        raise _misfit(weights, list(outputs))
+    return _spread(weights, outputs.movedim(0, axis))
+
+
+def _spread(weights: Tensor, stacked: Tensor) -> Tensor:
+    """Return the sum over the weights' last dimension; each weight counts for all that follows."""
+    lead = weights.shape
+    return (weights.reshape(*lead, *([1] * (stacked.dim() - len(lead)))) * stacked).sum(
+        len(lead) - 1
+    )
 
 
 def _misfit(weights: Any, outputs: list[Any]) -> NodeError:
