@@ -185,3 +185,19 @@ def test_a_batched_gate_is_stored_as_one(tmp_path):
     x = torch.randn(2, 4)
     batched.save(tmp_path / "gate.fdl")
     assert torch.equal(type(batched).load(tmp_path / "gate.fdl")(x), batched(x))
+
+
+class Deciding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 5)
+
+    def forward(self, x):
+        out = self.inner(x)
+        return out if out.sum() > 0 else -out
+
+
+def test_experts_that_decide_by_a_value_cannot_run_as_one():
+    graph = FlowBuilder().gate(SoftmaxRouter(4, 2), [Deciding(), Deciding()], batched=True).build()
+    with pytest.raises(NodeError, match="Deciding cannot run once for all experts: It looks like"):
+        graph(torch.randn(2, 4))

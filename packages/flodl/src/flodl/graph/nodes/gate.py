@@ -79,9 +79,19 @@ def mix_together(weights: Tensor, experts: Sequence[nn.Module], x: Tensor) -> Te
     """Return the weighted sum of the outputs of experts that are called as one.
 
     Raises:
-        NodeError: The shapes do not fit; the message lists all of them.
+        NodeError: The shapes do not fit, and the message lists all of them; or the experts do what
+            cannot be done for all at once, such as a decision by a value.
     """
-    outputs = together(experts, x)
+    try:
+        outputs = together(experts, x)
+    except RuntimeError as error:
+        if not str(error).startswith("vmap:"):
+            raise
+        raise NodeError(
+            f"gate(batched=True): {type(experts[0]).__name__} cannot run once for all experts: "
+            f"{str(error).removeprefix('vmap: ').splitlines()[0]}",
+            hint="leave batched out",
+        ) from error
     try:
         axis = weights.dim() - 1
         fits = axis >= 0 and weights.shape == (*outputs.shape[1 : axis + 1], len(experts))
