@@ -68,6 +68,10 @@ def test_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
         ("a: b: c\n", 1, "mapping values are not allowed here"),
         ("a:\n  b: [1,\n", 3, "while parsing a flow node expected the node content"),
         ("a: *x\n", 1, "found undefined alias 'x'"),
+        ("a: &x\n  b: *x\n", 2, "*x refers to what it stands in"),
+        ("a: &x {b: [1, {c: *x}]}\n", 1, "*x refers to what it stands in"),
+        ("a:\n  - &x [1,\n     *x]\n", 3, "*x refers to what it stands in"),
+        ("&x a: 1\nb: &y {&x c: {d: *y}}\n", 2, "*y refers to what it stands in"),
         ("a: 1\n---\nb: 2\n", 2, "expected a single document in the stream"),
         ("- a\n", 1, "a manifest is a map of keys"),
         ("text\n", 1, "a manifest is a map of keys"),
@@ -90,6 +94,13 @@ def test_fault_has_a_line_and_a_reason(tmp_path, text, line, message):
 def test_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         load(tmp_path)
+
+
+def test_an_anchor_within_its_namesake_can_be_repeated(tmp_path):
+    assert loaded(tmp_path, "a: &x {b: &x 1, c: *x}\nd: *x\n").data == {
+        "a": {"b": 1, "c": 1},
+        "d": 1,
+    }
 
 
 def test_aliases_do_not_explode(tmp_path):

@@ -1,6 +1,7 @@
 import pytest
 
 from flodl_cli.errors import FdlError, LibtorchError
+from flodl_cli.host import packages
 from flodl_cli.libtorch.metadata import Metadata
 from flodl_cli.libtorch.repair import repair
 
@@ -20,6 +21,7 @@ def uv(fake_program, tmp_path, library, elf):
     return fake_program(
         "uv",
         f"""echo "$@" >> {tmp_path}/calls
+echo "$UV_CONCURRENT_DOWNLOADS" > {tmp_path}/jobs
 if [ "$2" = compile ]; then
   cat > {tmp_path}/asked
   echo 'nvidia-cuda-runtime==13.0.3 \\'
@@ -70,6 +72,34 @@ def test_missing_nvidia_libraries_come_through_uv_with_their_digests(
     linked = prefix / "lib" / "libcudart.so.13"
     assert str(linked.readlink()) == "../nvidia/cu13/lib/libcudart.so.13"
     assert linked.is_file()
+
+
+@pytest.mark.parametrize("jobs", [None, 1, 4])
+def test_uv_is_told_how_many_to_fetch_at_a_time(
+    prefix, tmp_path, fake_program, elf, jobs, monkeypatch
+):
+    monkeypatch.delenv("UV_CONCURRENT_DOWNLOADS", raising=False)
+    uv(fake_program, tmp_path, "libcudart.so.13", elf)
+    repair(prefix, GPU, with_packages=True, jobs=jobs)
+    assert (tmp_path / "jobs").read_text().strip() == ("" if jobs is None else str(jobs))
+
+
+def test_pip_that_fetches_one_at_a_time_says_so(prefix, fake_program, monkeypatch):
+    fake_program("pip3", "echo no network >&2; exit 2")
+    found = packages.shutil.which
+    monkeypatch.setattr(
+        packages.shutil, "which", lambda name: None if name == "uv" else found(name)
+    )
+    told = []
+    with pytest.raises(FdlError, match="no network"):
+        repair(prefix, GPU, with_packages=True, jobs=4, tell=told.append)
+    assert told[1] == (
+        "pip fetches one package at a time, whatever --jobs 4 asks for; uv fetches more"
+    )
+    told.clear()
+    with pytest.raises(FdlError, match="no network"):
+        repair(prefix, GPU, with_packages=True, jobs=1, tell=told.append)
+    assert len(told) == 1
 
 
 def test_without_packages_nothing_is_fetched(prefix, fake_program):

@@ -11,6 +11,13 @@ from typing import Any, TypeAlias
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq, TaggedScalar
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    CollectionStartEvent,
+    Event,
+    NodeEvent,
+)
 from ruamel.yaml.reader import ReaderError
 
 from flodl_cli.config.tree import Place
@@ -79,7 +86,11 @@ def load(file: Path) -> Document:
 
 def _parse(file: Path, text: str) -> CommentedMap | None:
     try:
-        root = YAML(typ="rt", pure=True).load(text)
+        if "&" in text and "*" in text:
+            _refuse_loops(file, text)
+        parser = YAML(typ="rt", pure=True)
+        parser.composer.warn_double_anchors = False  # YAML lets a later anchor take the name
+        root = parser.load(text)
     except MarkedYAMLError as error:
         raise _syntax_error(file, error) from error
     except ReaderError as error:
@@ -100,6 +111,31 @@ def _parse(file: Path, text: str) -> CommentedMap | None:
         line=root.lc.line + 1 if isinstance(root, CommentedSeq) else 1,
         hint="start with: description: ..., commands: ...",
     )
+
+
+def _refuse_loops(file: Path, text: str) -> None:
+    """Stop at an alias inside of what it names, for which the parser would put nothing.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    meant: dict[str, Event] = {}
+    open_ones: list[Event] = []
+    for event in YAML(typ="rt", pure=True).parse(text):
+        match event:
+            case AliasEvent() if any(each is meant.get(event.anchor) for each in open_ones):
+                raise ConfigError(
+                    f"*{event.anchor} refers to what it stands in",
+                    file=str(file),
+                    line=event.start_mark.line + 1,
+                    hint="an alias repeats what an anchor before it names; write out what is meant",
+                )
+            case CollectionEndEvent():
+                open_ones.pop()
+            case CollectionStartEvent():
+                open_ones.append(event)
+        if isinstance(event, NodeEvent) and event.anchor and not isinstance(event, AliasEvent):
+            meant[event.anchor] = event
 
 
 def _read(file: Path) -> str:
@@ -136,7 +172,6 @@ class _Plain:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._open: list[int] = []
         self._nodes = 0
 
     def map(self, node: CommentedMap, path: KeyPath) -> dict[str, Any]:
@@ -158,15 +193,9 @@ class _Plain:
     def _value(self, value: object, path: KeyPath) -> Any:
         if not isinstance(value, CommentedMap | CommentedSeq):
             return self._scalar(value, path)
-        if id(value) in self._open:
-            raise self._document.error(path, "the alias refers to what it stands in")
-        self._open.append(id(value))
-        try:
-            if isinstance(value, CommentedMap):
-                return self.map(value, path)
-            return list(self._items(value, path))
-        finally:
-            self._open.pop()
+        if isinstance(value, CommentedMap):
+            return self.map(value, path)
+        return list(self._items(value, path))
 
     def _items(self, node: CommentedSeq, path: KeyPath) -> Iterator[Any]:
         for index, value in enumerate(node):

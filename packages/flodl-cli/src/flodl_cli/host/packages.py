@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -39,11 +40,16 @@ class PackageClient:
     Args:
         program: Words that start it: ``uv pip``, or ``python -m pip``.
         is_uv: Whether it is uv, whose options are spelled otherwise.
+        jobs: Files that it fetches at a time; its own choice when ``None``. pip fetches one.
     """
 
-    def __init__(self, program: Sequence[str], *, is_uv: bool) -> None:
+    def __init__(self, program: Sequence[str], *, is_uv: bool, jobs: int | None = None) -> None:
         self._program = tuple(program)
         self._is_uv = is_uv
+        self._environment = None
+        if jobs is not None and is_uv:
+            self._environment = {**os.environ, "UV_CONCURRENT_DOWNLOADS": str(jobs)}
+        self.ignores_jobs = jobs is not None and jobs > 1 and not is_uv
 
     def resolve(self, requirement: str, backend: str, workspace: Path) -> list[Pin]:
         """What ``requirement`` and all it depends on come to, for a torch backend like ``cu130``.
@@ -104,7 +110,9 @@ class PackageClient:
         return version
 
     def _ask(self, *options: str, words: str | None = None, limit_s: float | None = None) -> Answer:
-        answer = ask([*self._program, *options], words=words, limit_s=limit_s)
+        answer = ask(
+            [*self._program, *options], env=self._environment, words=words, limit_s=limit_s
+        )
         if answer.code != 0:
             raise FdlError(
                 f"{' '.join(self._program)} {options[0]} failed: {reason_of(answer)}",
@@ -113,20 +121,23 @@ class PackageClient:
         return answer
 
 
-def package_client() -> PackageClient:
+def package_client(jobs: int | None = None) -> PackageClient:
     """The client on this machine: uv, else pip.
+
+    Args:
+        jobs: Files that it fetches at a time; its own choice when ``None``.
 
     Raises:
         FdlError: There is neither.
     """
     uv = shutil.which("uv")
     if uv is not None:
-        return PackageClient((uv, "pip"), is_uv=True)
+        return PackageClient((uv, "pip"), is_uv=True, jobs=jobs)
     pip = shutil.which("pip3") or shutil.which("pip")
     if pip is not None:
-        return PackageClient((pip,), is_uv=False)
+        return PackageClient((pip,), is_uv=False, jobs=jobs)
     if ask([sys.executable, "-m", "pip", "--version"]).code == 0:
-        return PackageClient((sys.executable, "-m", "pip"), is_uv=False)
+        return PackageClient((sys.executable, "-m", "pip"), is_uv=False, jobs=jobs)
     raise FdlError(
         "neither uv nor pip is on PATH, and one of them is needed to fetch packages",
         hint="install uv: https://docs.astral.sh/uv/getting-started/installation/",

@@ -41,6 +41,7 @@ class Plan:
     archive: Archive | None
     sha256: str | None
     with_packages: bool = True
+    jobs: int | None = None
     alternatives: tuple[str, ...] = ()
 
 
@@ -52,6 +53,7 @@ class Options:
     sha256: str | None = None
     path: Path | None = None
     with_packages: bool = True
+    jobs: int | None = None
     force: bool = False
 
 
@@ -82,6 +84,7 @@ def plan(catalog: Catalog, store: Store, bucket: Bucket, version: str, options: 
         archive=archive,
         sha256=(archive.sha256 if archive else None) or options.sha256,
         with_packages=options.with_packages,
+        jobs=options.jobs,
         alternatives=tuple(each.name for each in catalog.buckets(version)),
     )
 
@@ -180,7 +183,7 @@ def _from_archive(planned: Plan, fetched: Fetched, tell: Callable[[str], None]) 
 
 def _from_wheel(planned: Plan, tell: Callable[[str], None]) -> None:
     """The parts of the torch wheel that make a libtorch, for Linux on ARM."""
-    client = package_client()
+    client = package_client(planned.jobs)
     with (
         staged(planned.target) as staging,
         tempfile.TemporaryDirectory(dir=planned.target.parent) as workspace,
@@ -239,7 +242,9 @@ def _finish(
             "created": now(),
         }
     )
-    for line in repair(staging, metadata, with_packages=planned.with_packages, tell=tell):
+    for line in repair(
+        staging, metadata, with_packages=planned.with_packages, jobs=planned.jobs, tell=tell
+    ):
         tell(line)
     write_metadata(staging, metadata)
     _refuse_broken(Variant(id=planned.variant_id, directory=staging, metadata=metadata), planned)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flodl_cli.errors import LibtorchError
-from flodl_cli.host.packages import Pin, package_client
+from flodl_cli.host.packages import PackageClient, Pin, package_client
 from flodl_cli.host.process import ask
 from flodl_cli.libtorch.dependencies import missing_libraries
 from flodl_cli.libtorch.elf import NotElf, read_shared_object
@@ -24,6 +24,7 @@ def repair(
     metadata: Metadata,
     *,
     with_packages: bool,
+    jobs: int | None = None,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> list[str]:
     """Make what can be made right in ``prefix``; return what was done, in sentences.
@@ -32,6 +33,7 @@ def repair(
         prefix: Folder with ``lib``; it belongs to fdl.
         metadata: What it is.
         with_packages: Whether NVIDIA's libraries may be fetched.
+        jobs: How many of them at a time; the package client's choice when ``None``.
         tell: Called before something that takes long.
 
     Raises:
@@ -46,7 +48,10 @@ def repair(
     if not _missing_from_packages(prefix / "lib"):
         return done
     tell(f"fetching the NVIDIA libraries that torch {metadata.torch} was built with")
-    done.append(_add_nvidia(prefix, metadata))
+    client = package_client(jobs)
+    if client.ignores_jobs:
+        tell(f"pip fetches one package at a time, whatever --jobs {jobs} asks for; uv fetches more")
+    done.append(_add_nvidia(client, prefix, metadata))
     return done
 
 
@@ -81,8 +86,7 @@ def _missing_from_packages(lib: Path) -> list[str]:
     return [name for name in missing_libraries(lib) if name not in _DRIVER_LIBRARIES]
 
 
-def _add_nvidia(prefix: Path, metadata: Metadata) -> str:
-    client = package_client()
+def _add_nvidia(client: PackageClient, prefix: Path, metadata: Metadata) -> str:
     backend = metadata.variant
     with tempfile.TemporaryDirectory() as workspace:
         pins = client.resolve(f"torch=={metadata.torch}", backend, Path(workspace))

@@ -20,6 +20,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "--proxy",
         "--sha256",
         *_DEPS,
+        "--jobs",
         *_PLACE,
         "--json",
     ),

@@ -48,6 +48,9 @@ def download_command(  # noqa: PLR0913 - one parameter for each flag of the comm
     deps: Annotated[
         bool, typer.Option("--deps/--no-deps", help="Fetch NVIDIA's libraries where they lack.")
     ] = True,
+    jobs: Annotated[
+        int | None, typer.Option(help="How many of these at a time (uv only).", min=1)
+    ] = None,
     root: RootOption = None,
     is_global: GlobalOption = False,
     as_json: JsonOption = False,
@@ -61,7 +64,12 @@ def download_command(  # noqa: PLR0913 - one parameter for each flag of the comm
     bucket, chosen_version = _choose_build(place, catalog, cpu=cpu, cuda=cuda, rocm=rocm,
                                            version=version)  # fmt: skip
     options = Options(
-        base=mirror, sha256=_checked_digest(sha256), path=path, with_packages=deps, force=force
+        base=mirror,
+        sha256=_checked_digest(sha256),
+        path=path,
+        with_packages=deps,
+        jobs=jobs,
+        force=force,
     )
     planned = plan(catalog, place.store, bucket, chosen_version, options)
     there = None if force else installed(planned, place.store)
