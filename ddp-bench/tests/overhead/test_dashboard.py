@@ -46,8 +46,10 @@ def test_every_part_on_is_measured_against_the_bare_loop(capsys):
         has_page=True,
     )
     measured = dashboard.run(rounds=1, seconds=0.1, arms=[arm])
-    assert measured.arms[0].name == "all"
-    assert len(measured.arms[0].ratios) == 1
+    names = [arm.name for arm in measured.arms]
+    assert names == ["monitor, nothing asked", "all", "profile of a graph"]
+    assert all(len(arm.ratios) == 1 for arm in measured.arms)
+    assert 1 < measured.arms[0].ratio < 1.5
     assert measured.step_ms >= 4.0
 
 

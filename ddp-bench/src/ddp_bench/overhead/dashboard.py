@@ -4,6 +4,10 @@ A step is matrix work calibrated to about five milliseconds, in epochs of the sa
 round runs the bare loop and one arm after the other, in changing order, and gives the ratio of
 their median steps; the figure is the median ratio over the rounds. Clients are a process of
 their own, which shares the cores with the training, as a browser on the same machine would.
+
+Two parts are measured by themselves: a monitor that nothing is asked of, by the time of its call
+in each step, which no difference of two loops could show; and the profile of a graph, on training
+steps of a graph with and without it.
 """
 
 import argparse
@@ -19,10 +23,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import nn
 
+from flodl.graph import FlowBuilder, Graph
 from flodl.monitor import Monitor
 from flodl.monitor.timeline import Timeline
 
@@ -145,7 +152,9 @@ def run(
     try:
         step, step_ms = calibrated_step(STEP_MS)
         steps = max(STEPS_PER_EPOCH, round(seconds * 1000 / step_ms))
-        measured = [_measured(arm, step, steps, rounds) for arm in arms]
+        measured = [_idle_monitor(step, step_ms, steps, rounds)]
+        measured += [_measured(arm, step, steps, rounds) for arm in arms]
+        measured.append(_profiled(steps, rounds))
         return DashboardResult(
             processor=_processor(),
             torch_version=torch.__version__,
@@ -185,6 +194,58 @@ def _measured(arm: Arm, step: Callable[[], torch.Tensor], steps: int, rounds: in
             pair[is_on] = statistics.median(taken)
         ratios.append(pair[True] / pair[False])
     return ArmResult(name=arm.name, bar=arm.bar, ratios=tuple(ratios))
+
+
+def _idle_monitor(
+    step: Callable[[], torch.Tensor], step_ms: float, steps: int, rounds: int
+) -> ArmResult:
+    """Return what the call of a monitor without any outlet adds to a step."""
+    ratios = []
+    for _ in range(rounds):
+        taken = []
+        with Monitor(1, progress="none") as monitor, monitor.epoch(0, steps=steps) as scope:
+            for _ in range(steps):
+                loss = step()
+                taken.append(_timed(partial(scope.step, samples=32, loss=loss)))
+        ratios.append(1 + statistics.median(taken) * 1000 / step_ms)
+    return ArmResult(name="monitor, nothing asked", bar=1.002, ratios=tuple(ratios))
+
+
+def _profiled(steps: int, rounds: int) -> ArmResult:
+    """Return the ratio of a graph's training steps with its profile to those without."""
+    graph, step = _graph_step(STEP_MS)
+    ratios = []
+    for number in range(rounds):
+        pair: dict[bool, float] = {}
+        for is_on in (False, True) if number % 2 == 0 else (True, False):
+            (graph.enable_profiling if is_on else graph.disable_profiling)()
+            step()
+            pair[is_on] = statistics.median(_bare_steps(step, steps))
+        ratios.append(pair[True] / pair[False])
+    return ArmResult(name="profile of a graph", bar=1.02, ratios=tuple(ratios))
+
+
+def _graph_step(wanted_ms: float) -> tuple[Graph, Callable[[], torch.Tensor]]:
+    """Return a graph of twenty nodes, and a training step of it that takes about so long."""
+    rows = 32
+    while True:
+        flow = FlowBuilder(nn.Linear(128, 128))
+        for _ in range(9):
+            flow = flow.through(nn.Tanh()).through(nn.Linear(128, 128))
+        graph = flow.through(nn.Tanh()).build()
+        x = torch.randn(rows, 128, generator=torch.Generator().manual_seed(0))
+
+        def step(graph: Graph = graph, x: torch.Tensor = x) -> torch.Tensor:
+            loss: torch.Tensor = graph(x).square().mean()
+            graph.zero_grad()
+            loss.backward()
+            return loss
+
+        step()
+        taken = statistics.median(_timed(step) for _ in range(21)) * 1000
+        if taken >= wanted_ms * 0.8:
+            return graph, step
+        rows = max(rows + 1, round(rows * min(4.0, wanted_ms / taken)))
 
 
 def _bare_steps(step: Callable[[], torch.Tensor], steps: int) -> list[float]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from flodl.graph.ir import Port
 from flodl.graph.nodes import CONSTRUCTS
-from flodl.graph.profiling import time_node
+from flodl.graph.profiling import TimedNode
 from flodl.graph.schedule import last_uses
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class _Emitter:
 
     def _timing(self, node: Node) -> AbstractContextManager[None]:
         if self._flags.profiling and node.op != "input":
-            timed = self.bind("timed", time_node)
+            timed = self.bind("timed", TimedNode)
             return self.block(f"with {timed}(self.flodl_clock, {node.id!r}):")
         return contextlib.nullcontext()
 
