@@ -225,12 +225,18 @@ def test_examples_run_on_a_local_model(talking, capsys, name, head, shown):
 def test_the_finetuning_example_saves_what_its_next_commands_take(
     talking, capsys, tmp_path, recwarn
 ):
-    folder, _ = talking("distilbert", "base")
+    still = {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0}
+    folder, _ = talking("distilbert", "seqcls", labels=2, **still)
     out_folder = tmp_path / "two words"
     words = ("example", "distilbert-finetune", "--source", folder, "--out", out_folder)
     code, out, err = run(capsys, *words)
     assert code == 0, err
-    assert out.count("loss") == 12
+    curve = [line.split(": loss ") for line in out.splitlines() if line.startswith("step ")]
+    assert [step for step, _ in curve] == [f"step {number}" for number in range(1, 6)]
+    losses = [float(loss) for _, loss in curve]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.98 * losses[0]
+    assert " of 10 reviews told apart" in out
     export, verify = (shlex.split(line) for line in out.splitlines()[-2:])
     assert export[:2] == verify[:2] == ["fdl", "flodl-hf"]
     code, out, err = run(capsys, *export[2:])
@@ -241,9 +247,16 @@ def test_the_finetuning_example_saves_what_its_next_commands_take(
     assert out.count("PASS") == 3
     # And without a word where the reference is asked directly.
     loaded = transformers.AutoModelForSequenceClassification.from_pretrained(export[-1])
-    assert loaded.config.id2label == {0: "sad", 1: "glad"}
+    assert loaded.config.id2label == {0: "NEGATIVE", 1: "POSITIVE"}
     assert "LOAD REPORT" not in capsys.readouterr().err
     assert not recwarn.list
+    # It went on from the head that was there, no further than five steps of AdamW go.
+    with (
+        safe_open(folder / "model.safetensors", "pt") as before,
+        safe_open(f"{export[-1]}/model.safetensors", "pt") as after,
+    ):
+        moved = after.get_tensor("classifier.weight") - before.get_tensor("classifier.weight")
+    assert 0 < moved.abs().max() <= 5 * 5e-5 * 1.05
 
 
 @pytest.mark.slow
@@ -253,5 +266,5 @@ def test_the_finetuning_example_teaches_real_weights(capsys, tmp_path):
     code, out, err = run(capsys, *words)
     assert code == 0, err
     found = json.loads(out)
-    assert found["losses"][-1] < 0.5 * found["losses"][0]
-    assert (found["of"], found["right"] >= 15) == (16, True)
+    assert found["loss"] < found["losses"][0]
+    assert len(found["losses"]) == 5

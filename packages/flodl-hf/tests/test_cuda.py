@@ -109,6 +109,27 @@ def test_a_captured_step_equals_the_eager_one(saved, family, head):
     report.assert_close(1e-4)
 
 
+def test_a_recording_holds_after_longer_texts(saved):
+    """A table that grows must not free the one that recordings read."""
+    folder, model = saved("deberta-v2", "seqcls")
+    ours = AutoModelForSequenceClassification.from_pretrained(folder, device="cuda", tokenizer=None)
+    inputs = batch_for(model.config, "seqcls", labeled=False)
+    longer = {name: value.repeat(1, 9) for name, value in inputs.items()}
+    graph = torch.cuda.CUDAGraph()
+    with torch.inference_mode():
+        before = ours(**inputs).clone()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            recorded = ours(**inputs)
+        ours(**longer)
+        torch.cuda.empty_cache()
+        junk = [torch.full((2**10,), 2**40, device="cuda") for _ in range(64)]
+        graph.replay()
+        torch.cuda.synchronize()
+    assert len(junk) == 64
+    torch.testing.assert_close(recorded, before)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_reach_the_whole_backbone(saved, family):
     folder, model = saved(family, "seqcls")

@@ -14,6 +14,7 @@ from flodl_hf import (
 )
 from flodl_hf.export import HEADS, export_checkpoint, export_source, head_of
 from flodl_hf.verify.export import verify_export
+from flodl_hf.weights.write import save_sharded_from
 
 
 def test_an_export_is_verified_with_its_tokenizer(talking, tmp_path):
@@ -112,6 +113,20 @@ def test_a_model_that_is_there_is_not_touched_unless_forced(saved, tmp_path):
     export_source(folder, tmp_path / "out", force=True)
     assert verify_export(tmp_path / "out").passed
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_nothing_of_a_model_that_was_replaced_is_read(talking, saved, tmp_path):
+    old, _ = saved("roberta", "mlm")
+    out = tmp_path / "out"
+    export_source(old, out)
+    save_sharded_from(AutoModel.from_pretrained(old), out, max_shard_bytes=10_000)
+    for name in ("vocab.json", "merges.txt", "config.source.json", "notes.txt"):
+        (out / name).write_text("old")
+    folder, _ = talking("bert", "seqcls")
+    export_source(folder, out, force=True)
+    left = {path.name for path in out.iterdir()}
+    assert left == {"config.json", "model.safetensors", "tokenizer.json", "notes.txt"}
+    assert verify_export(out, source=folder).passed
 
 
 def test_a_pretraining_model_is_exported_as_its_backbone(saved, tmp_path):

@@ -1,4 +1,4 @@
-"""A new head trained on two ranks, each a process of its own, exported and verified."""
+"""New heads trained on two ranks, each a process of its own, and captured on a GPU."""
 
 import json
 import os
@@ -12,26 +12,59 @@ from flodl_hf import AutoModelForSequenceClassification, HfTokenizer
 from flodl_hf.export import export_checkpoint
 from flodl_hf.verify.export import verify_export
 
-pytestmark = pytest.mark.slow
-
-PROGRAM = Path(__file__).parent / "programs" / "finetune.py"
+PROGRAMS = Path(__file__).parent / "programs"
 
 
-def test_a_classifier_of_texts_learns_on_two_ranks(talking, tmp_path):
-    folder, _ = talking("bert", "base")
+def printed(folder, name, *words):
+    """Run a program in a folder and return the JSON that it prints."""
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environ.pop("PYTEST_CURRENT_TEST", None)
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), str(tmp_path)],
+        [sys.executable, str(PROGRAMS / name), *map(str, words)],
         check=False,
         capture_output=True,
         text=True,
         timeout=200,
         env=environ,
-        cwd=tmp_path,
+        cwd=folder,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "task", "score"),
+    [("albert", "tokens", 0.97), ("bert", "answers", 0.9), ("albert", "words", 1.0)],
+)
+def test_every_other_head_learns_on_two_ranks(talking, tmp_path, family, task, score):
+    folder, _ = talking(family, "base")
+    found = printed(tmp_path, "heads.py", folder, task, 2)
+    assert found["score"] >= score
+    assert found["losses"][-1] < 0.6 * found["losses"][0]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("family", "task", "score"),
+    [
+        ("albert", "texts", 0.95),
+        ("albert", "tokens", 0.97),
+        ("bert", "answers", 0.9),
+        ("albert", "words", 1.0),
+    ],
+)
+def test_every_head_learns_with_captured_steps(talking, tmp_path, family, task, score):
+    folder, _ = talking(family, "base")
+    found = printed(tmp_path, "heads.py", folder, task, 0)
+    assert found["score"] >= score
+    assert found["losses"][-1] < 0.6 * found["losses"][0]
+
+
+@pytest.mark.slow
+def test_a_classifier_of_texts_learns_on_two_ranks(talking, tmp_path):
+    folder, _ = talking("bert", "base")
+    found = printed(tmp_path, "finetune.py", folder, tmp_path)
     hashes = (tmp_path / "hashes").read_text().split()
     assert len(hashes) >= 3, "each rank and the caller build the head"
     assert len(set(hashes)) == 1, "a new head is the same on every rank"

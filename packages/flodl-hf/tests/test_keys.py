@@ -22,6 +22,7 @@ from flodl_hf import (
     RobertaModel,
     save_safetensors_from,
 )
+from flodl_hf.export import export_source
 
 FAMILIES = ("bert", "roberta", "distilbert", "xlm-roberta", "albert", "deberta-v2")
 HEADS = {
@@ -42,6 +43,17 @@ def test_keys_and_bytes_survive_loading_and_saving(saved, tmp_path, family, head
         graph = HEADS[head].from_pretrained(folder).graph
     save_safetensors_from(graph, tmp_path / "out.safetensors")
     before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "out.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("head", ["base", "mlm"])
+def test_a_norm_of_positions_that_nothing_uses_is_kept(saved, tmp_path, head):
+    changes = {"relative_attention": False, "position_biased_input": True}
+    folder, _ = saved("deberta-v2", head, **changes)
+    exported = export_source(folder, tmp_path / "out", head=head).folder
+    before, after = (load_file(path / "model.safetensors") for path in (folder, exported))
+    assert any(name.endswith("encoder.LayerNorm.weight") for name in before)
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
 

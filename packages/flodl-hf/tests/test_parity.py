@@ -42,6 +42,7 @@ VARIANTS = [
     ("deberta-v2", "base", {"pos_att_type": []}),
     ("deberta-v2", "base", {"relative_attention": False, "position_biased_input": True}),
     ("deberta-v2", "base", {"position_buckets": -1}),
+    ("deberta-v2", "base", {"position_buckets": 32, "max_relative_positions": 5}),
     ("deberta-v2", "base", {"position_biased_input": True, "type_vocab_size": 2}),
     ("deberta-v2", "mlm", {"embedding_size": 16, "norm_rel_ebd": "none"}),
     ("deberta-v2", "seqcls", {"pooler_hidden_act": "tanh", "cls_dropout": 0.3}),

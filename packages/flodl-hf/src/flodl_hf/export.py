@@ -33,6 +33,7 @@ from flodl_hf.hub.fetch import FileSet, locate
 from flodl_hf.tokenizer.tokenizer import TOKENIZER_FILES
 from flodl_hf.weights.blank import without_values
 from flodl_hf.weights.init import give_memory
+from flodl_hf.weights.source import INDEX_NAME, WEIGHTS_NAME
 from flodl_hf.weights.write import save_sharded_from
 
 HeadName = Literal["auto", "base", "seqcls", "tokcls", "qa", "mlm"]
@@ -241,6 +242,8 @@ def _write(
             (work / name).write_bytes(content)
         names = tuple(sorted(path.name for path in work.iterdir()))
         folder.mkdir(exist_ok=True)
+        for path in _replaced(folder, names):
+            path.unlink()
         for name in names:
             (work / name).replace(folder / name)
     except OSError as error:
@@ -248,6 +251,18 @@ def _write(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return Exported(folder=folder, head=head, files=names, notes=tuple(notes))
+
+
+def _replaced(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    """Return the files of the model that was there and that no new file takes the place of.
+
+    What is left of them would be read before the new weights, or with the new tokenizer.
+    """
+    names_once = (WEIGHTS_NAME, INDEX_NAME, "config.source.json")
+    old = [*folder.glob("model-*-of-*.safetensors"), *(folder / name for name in names_once)]
+    if any(name in TOKENIZER_FILES for name in names):
+        old += [folder / name for name in TOKENIZER_FILES]
+    return [path for path in old if path.name not in names and path.is_file()]
 
 
 def summary(exported: Exported) -> dict[str, Any]:

@@ -5,6 +5,8 @@ import pytest
 from flodl_hf import (
     AlbertConfig,
     AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
     BertConfig,
     ConfigError,
     DebertaV2Config,
@@ -148,6 +150,7 @@ def test_a_wrong_value_is_refused_with_its_key(key, value):
         ("distilbert", "qa_dropout", 2),
         ("albert", "inner_group_num", 0),
         ("albert", "num_hidden_groups", 0),
+        ("albert", "num_hidden_layers", 10**9),
         ("albert", "classifier_dropout_prob", 9),
         ("deberta-v2", "position_buckets", 1),
         ("deberta-v2", "attention_head_size", 0),
@@ -160,6 +163,23 @@ def test_what_no_layer_can_be_built_with_is_refused(family, key, value):
     named = "max_position_embeddings" if family == "roberta" else key
     with pytest.raises(ConfigError, match=named):
         read(family, **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("family", "key"),
+    [
+        ("roberta", "num_hidden_layers"),
+        ("distilbert", "n_layers"),
+        ("albert", "inner_group_num"),
+    ],
+)
+@pytest.mark.parametrize("loader", [AutoModel, AutoModelForMaskedLM])
+def test_more_layers_than_any_file_holds_are_refused_at_once(saved, family, key, loader):
+    folder, _ = saved(family, "mlm")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: 10**12}))
+    with pytest.raises(ConfigError, match="speaks of 1000000000000 layers"):
+        loader.from_pretrained(folder)
 
 
 @pytest.mark.parametrize("groups", [0, 3])

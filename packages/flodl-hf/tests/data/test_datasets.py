@@ -1,7 +1,13 @@
 import pytest
 import torch
 
-from flodl_hf import EmptyBatchError, HeadError, HfTokenizer, SequenceTooLongError
+from flodl_hf import (
+    AutoModelForSequenceClassification,
+    EmptyBatchError,
+    HeadError,
+    HfTokenizer,
+    SequenceTooLongError,
+)
 from flodl_hf.data import (
     MlmCollator,
     MlmDataset,
@@ -42,6 +48,22 @@ def test_batches_are_padded_to_buckets(tokenizer):
     alone = tokenizer.encode(["the fox"]).input_ids[0].tolist()
     assert short["input_ids"][0, :4].tolist() == alone
     assert len(data) == 3
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_a_tokenizer_that_pads_on_the_left_trains_what_it_predicts(saved, small_tokenizer, family):
+    inner = small_tokenizer(family)
+    pad = "<pad>" if family == "roberta" else "[PAD]"
+    inner.enable_padding(direction="left", pad_id=inner.token_to_id(pad), pad_token=pad)
+    tokenizer = HfTokenizer.from_inner(inner)
+    folder, _ = saved(family, "seqcls")
+    head = AutoModelForSequenceClassification.from_pretrained(folder, tokenizer=tokenizer)
+    rows = [("the fox sat in paris", 0), ("a cat", 1)]
+    given = tokenizer.encode([text for text, _ in rows])
+    assert given.static["pads_left"]
+    batch = TextDataset(rows, tokenizer).get_batch(torch.tensor([0, 1]))
+    with torch.no_grad():
+        torch.testing.assert_close(head.forward_encoded(batch), head.forward_encoded(given))
 
 
 def test_texts_are_cut_only_on_request(tokenizer):

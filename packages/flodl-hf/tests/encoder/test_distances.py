@@ -36,11 +36,31 @@ def test_rows_are_counted_from_the_first_in_use(length):
     assert index.max() == end - first - 1
 
 
+@pytest.mark.parametrize(("buckets", "reach"), [(32, 16), (32, 3), (8, 5), (8, 64)])
+def test_edges_hold_where_far_buckets_shrink_again(buckets, reach):
+    distances = Distances(span=buckets, buckets=buckets, reach=reach, length=8)
+    for length in (1, 5, 20, 40):
+        at = torch.arange(length)
+        far = bucket(at[:, None] - at[None, :], buckets, reach)
+        plain = (far + buckets).clamp(0, 2 * buckets - 1)
+        first, end = distances.rows(length)
+        assert (first, end) == (plain.min(), plain.max() + 1)
+        assert torch.equal(distances(torch.zeros(1, length, 1)) + first, plain)
+
+
 def test_without_buckets_every_distance_has_a_row():
     distances = Distances(span=8, buckets=-1, reach=8, length=8)
     index = distances(torch.zeros(1, 20, 4))
     at = torch.arange(20)
     assert torch.equal(index, (at[:, None] - at[None, :] + 8).clamp(0, 15))
+
+
+def test_a_table_that_a_captured_step_may_read_stays_when_longer_texts_come():
+    distances = Distances(span=16, buckets=16, reach=32, length=8)
+    device = torch.device("cpu")
+    short = distances.table(8, device)
+    assert distances.table(9, device) is not short
+    assert distances.table(3, device) is short
 
 
 def test_any_number_of_positions_costs_nothing_before_it_is_used():

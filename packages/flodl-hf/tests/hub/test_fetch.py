@@ -130,6 +130,25 @@ def test_a_repository_with_a_pickle_names_the_command_and_loads_once_converted(
     assert child(LOAD.format(id="me/old", options="")).startswith(f"{sha} True")
 
 
+@pytest.mark.slow
+def test_a_folder_of_a_repository_has_weights_of_its_own(hub, child, talking, tmp_path):
+    files = {}
+    for place, labels in (("", 3), ("other/", 5)):
+        folder, model = talking("bert", "seqcls", labels=labels)
+        torch.save(model.state_dict(), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+        files |= {f"{place}{path.name}": path.read_bytes() for path in folder.iterdir()}
+    sha = hub.add("me/old", files)
+    convert = "from flodl_hf.commands import main; import sys; sys.exit(main({words}))"
+    child(convert.format(words=["convert", "me/old"]))
+    other = "subfolder='other'"
+    text = child(FAIL.format(id="me/old", options=other))
+    assert f"fdl flodl-hf convert me/old --revision {sha} --subfolder other" in text
+    child(convert.format(words=["convert", "me/old", "--subfolder", "other"]))
+    assert "LABEL_4" in child(LOAD.format(id="me/old", options=other))
+    assert "LABEL_4" not in child(LOAD.format(id="me/old", options=""))
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -144,10 +163,11 @@ def test_a_repository_with_a_pickle_names_the_command_and_loads_once_converted(
         ("a/..", "owner/name"),
         ("own er/x", "owner/name"),
         ("", "owner/name"),
+        ("nothing", "owner/name"),
     ],
 )
 def test_a_name_without_an_owner_is_refused_with_a_suggestion(name, said, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")  # where no folder bears one of these names
     with pytest.raises(HfError, match=said):
-        locate(name or "nothing", HubOptions())
+        locate(name, HubOptions())

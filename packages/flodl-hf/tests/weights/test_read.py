@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 import torch
@@ -291,11 +292,13 @@ def test_a_shard_that_is_missing_is_named(saved):
         AutoModelForSequenceClassification.from_pretrained(folder)
 
 
-def test_a_classifier_without_dimensions_is_refused_or_new(saved):
+@pytest.mark.parametrize("shape", [(), (0, 32)])
+def test_a_classifier_without_dimensions_is_refused_or_new(saved, shape):
     folder, _ = saved("bert", "seqcls")
     tensors = load_file(folder / "model.safetensors")
-    save_file(tensors | {"classifier.weight": torch.tensor(1.0)}, folder / "model.safetensors")
-    with pytest.raises(KeySetError, match=r"classifier\.weight: stored \[\]"):
+    save_file(tensors | {"classifier.weight": torch.ones(shape)}, folder / "model.safetensors")
+    stored = re.escape(f"classifier.weight: stored {list(shape)}, the model has [3, 32]")
+    with pytest.raises(KeySetError, match=stored):
         AutoModelForSequenceClassification.from_pretrained(folder)
     head = AutoModelForSequenceClassification.from_pretrained(folder, new_head=True)
     assert head.load_report.new == ["classifier.weight"]

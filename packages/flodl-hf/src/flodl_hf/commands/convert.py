@@ -18,6 +18,7 @@ def add_to(commands: Any) -> None:
         "source", metavar="REPO_OR_DIR_OR_FILE", help="with pytorch_model.bin, or that file"
     )
     parser.add_argument("--revision", metavar="REF", help="branch, tag or commit of a repository")
+    parser.add_argument("--subfolder", metavar="DIR", help="folder in the repository or directory")
     parser.add_argument(
         "--out",
         type=Path,
@@ -42,14 +43,15 @@ def _convert(args: argparse.Namespace) -> int:
             force=args.force,
         )
     else:
-        files = locate(args.source, HubOptions(revision=args.revision))
+        files = locate(args.source, HubOptions(revision=args.revision, subfolder=args.subfolder))
         config = files.require("config.json")
         pickle = find_pickle(files)
         origin = {"source": files.title}
         out = args.out or config.parent
         if files.repo_id is not None and files.revision is not None:
             origin["revision"] = files.revision
-            out = args.out or converted_folder(files.repo_id, files.revision)
+            own = converted_folder(files.repo_id, files.revision, files.subfolder)
+            out = args.out or own
         target = convert_pickle(pickle, out, config=config, origin=origin, force=args.force)
     show(args, {"file": str(target)}, [str(target)])
     return DONE

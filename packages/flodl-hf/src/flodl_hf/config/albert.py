@@ -9,6 +9,8 @@ from flodl_hf.config.base import HfConfig, Sizes
 from flodl_hf.config.bert import BERT_SIZES
 from flodl_hf.config.fields import check_number
 
+_MOST_APPLICATIONS = 10_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class AlbertConfig(HfConfig):
@@ -35,6 +37,8 @@ class AlbertConfig(HfConfig):
         super().__post_init__()
         for key in ("num_hidden_groups", "inner_group_num"):
             check_number(key, getattr(self, key), 1)
+        # No weights tell how often layers are applied, and each application is a step of a graph.
+        check_number("num_hidden_layers", self.num_hidden_layers, 1, _MOST_APPLICATIONS)
 
     def sizes(self) -> Sizes:
         """Return the sizes of the encoder."""
@@ -53,6 +57,10 @@ class AlbertConfig(HfConfig):
             dropout=self.hidden_dropout_prob,
             attention_dropout=self.attention_probs_dropout_prob,
         )
+
+    def own_layers(self) -> int:
+        """Return how many layers have weights of their own."""
+        return self.num_hidden_groups * self.inner_group_num
 
     def head_dropout(self, shape: str) -> float:
         """Return the dropout in the head ``sequence``, ``token`` or ``question``."""

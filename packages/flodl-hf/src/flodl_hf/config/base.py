@@ -129,6 +129,10 @@ class HfConfig:
         """Return the sizes of the encoder."""
         raise NotImplementedError
 
+    def own_layers(self) -> int:
+        """Return how many layers have weights of their own."""
+        return self.sizes().layers
+
     def activation_keys(self) -> tuple[str, ...]:
         """Return the fields that name activations."""
         return ("hidden_act",)

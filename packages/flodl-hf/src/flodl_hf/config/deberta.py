@@ -144,6 +144,10 @@ class DebertaV2Config(HfConfig):
         """Return half the rows of the relative position table."""
         return self.position_buckets if self.position_buckets > 0 else self.reach()
 
+    def normalizes_table(self) -> bool:
+        """Return whether there is a norm for the relative position table."""
+        return "layer_norm" in [part.strip() for part in self.norm_rel_ebd.lower().split("|")]
+
     @classmethod
     def deberta_v3_base(cls) -> Self:
         """Return the sizes and switches of ``microsoft/deberta-v3-base``."""

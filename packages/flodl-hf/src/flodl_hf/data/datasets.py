@@ -60,11 +60,15 @@ class EncodedRows:
         return len(self.rows)
 
     def batch(self, indices: Tensor) -> EncodedBatch:
-        """Return the rows of some indices, padded to a bucket."""
+        """Return the rows of some indices, padded to a bucket.
+
+        The pads come last whatever the tokenizer does elsewhere: positions are then those that a
+        model counts by itself, and batches need not carry them.
+        """
         rows = [self.rows[index] for index in indices.tolist()]
         longest = max(len(row.ids) for row in rows)
         width = next(bucket for bucket in self._buckets if bucket >= longest)
-        return self._tokenizer.padded(rows, width)
+        return self._tokenizer.padded(rows, width, on_left=False)
 
 
 def _inputs_of(enc: EncodedBatch) -> dict[str, Tensor]:

@@ -128,6 +128,8 @@ def _deberta(config: HfConfig, spec: FamilySpec) -> FlowBuilder:
         flow = flow.fork(RelativeTable(config, distances), key="encoder").tag("rel")
         flow = flow.fork(distances).tag("_distance")
         given |= {"rel": "rel", "distance": "_distance"}
+    elif config.normalizes_table():
+        flow = flow.fork(RelativeTable(config, None), key="encoder").tag("rel")
     for index in range(sizes.layers):
         layer = DisentangledLayer(config, spec)
         flow = flow.through(layer, key=f"encoder.layer.{index}").using(**given)

@@ -11,7 +11,7 @@ from torch.nn import functional
 from flodl_hf.config.deberta import DebertaV2Config
 from flodl_hf.encoder.activations import activation
 from flodl_hf.encoder.distances import Distances
-from flodl_hf.encoder.layer import PostNorm
+from flodl_hf.encoder.layer import PostNorm, place
 from flodl_hf.encoder.masks import prepare_mask
 from flodl_hf.encoder.spec import FamilySpec
 
@@ -28,22 +28,25 @@ class PairMask(nn.Module):
 class RelativeTable(nn.Module):
     """The table of relative positions, normalized if the model says so.
 
-    Its place in the graph is that of the whole encoder: the layers are its children.
+    Its place in the graph is that of the whole encoder: the layers are its children. A model
+    without relative positions may still have the norm, in its checkpoints, and never uses it.
     """
 
-    def __init__(self, config: DebertaV2Config, distances: Distances) -> None:
+    def __init__(self, config: DebertaV2Config, distances: Distances | None) -> None:
         super().__init__()
         hidden = config.hidden_size
-        norms = [part.strip() for part in config.norm_rel_ebd.lower().split("|")]
         self._distances = (distances,)  # in a tuple: it is a node of its own, not a part of this
-        self.rel_embeddings = nn.Embedding(2 * config.span(), hidden)
+        self.rel_embeddings = nn.Embedding(2 * config.span(), hidden) if distances else None
         self.LayerNorm = (
-            nn.LayerNorm(hidden, eps=config.layer_norm_eps) if "layer_norm" in norms else None
+            nn.LayerNorm(hidden, eps=config.layer_norm_eps) if config.normalizes_table() else None
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor | None:
         """Return the rows that ``S`` tokens can use, ``[R, H]``, for states ``[B, S, H]``."""
-        first, end = self._distances[0].rows(x.shape[1])
+        (distances,) = self._distances
+        if distances is None or self.rel_embeddings is None:
+            return None
+        first, end = distances.rows(x.shape[1])
         rows = self.rel_embeddings.weight[first:end]
         if self.LayerNorm is not None:
             rows = self.LayerNorm(rows)
@@ -62,11 +65,13 @@ class DisentangledLayer(PostNorm):
         self._position_to_content = "p2c" in kinds
         self._scale = 1 / math.sqrt(config.head_width() * (1 + len(set(config.pos_att_type))))
         self._p_table = config.hidden_dropout_prob
-        holder = self.get_submodule("attention.self")
+        self._position_key, self._position_query = self._key, self._query
         if own and self._content_to_position:
-            holder.add_module("pos_key_proj", nn.Linear(config.hidden_size, width))
+            keys = nn.Linear(config.hidden_size, width)
+            self._position_key = place(self, "attention.self.pos_key_proj", keys)
         if own and self._position_to_content:
-            holder.add_module("pos_query_proj", nn.Linear(config.hidden_size, width))
+            queries = nn.Linear(config.hidden_size, width)
+            self._position_query = place(self, "attention.self.pos_query_proj", queries)
 
     def forward(
         self,
@@ -102,15 +107,14 @@ class DisentangledLayer(PostNorm):
         self, q: Tensor, k: Tensor, rel: Tensor, distance: Tensor
     ) -> Tensor | None:
         rel = functional.dropout(rel, self._p_table, self.training)
-        own = dict(self.get_submodule("attention.self").named_children())
         shape = (*q.shape[:2], *distance.shape)
         total = None
         if self._content_to_position:
-            keys = self._of_positions(own.get("pos_key_proj", own["key_proj"]), rel)
+            keys = self._of_positions(self._position_key(self), rel)
             scores = (q * self._scale) @ keys.transpose(-1, -2)
             total = scores.gather(-1, distance.expand(shape))
         if self._position_to_content:
-            queries = self._of_positions(own.get("pos_query_proj", own["query_proj"]), rel)
+            queries = self._of_positions(self._position_query(self), rel)
             scores = (k * self._scale) @ queries.transpose(-1, -2)
             part = scores.gather(-1, distance.t().expand(shape)).transpose(-1, -2)
             total = part if total is None else total + part

@@ -30,7 +30,7 @@ class Distances(nn.Module):
     """Row of the position table for each pair of tokens.
 
     The rows of all distances are computed on the CPU, so they are the same on every device; a
-    device keeps its copy.
+    device keeps its copies. None is ever dropped: a captured step may read it.
 
     Args:
         span: Half the rows of the position table.
@@ -42,8 +42,9 @@ class Distances(nn.Module):
     def __init__(self, *, span: int, buckets: int, reach: int, length: int) -> None:
         super().__init__()
         self._span, self._buckets, self._reach = span, buckets, reach
-        self._on_cpu = torch.empty(0, dtype=torch.long, device="cpu")
-        self._copies: dict[torch.device, Tensor] = {}
+        self._rows: dict[int, list[int]] = {}
+        self._edges: dict[int, list[tuple[int, int]]] = {}
+        self._copies: dict[tuple[int, torch.device], Tensor] = {}
         self._prepare(length)
 
     def _prepare(self, length: int) -> None:
@@ -52,23 +53,37 @@ class Distances(nn.Module):
             rows = distances
             if self._buckets > 0 and self._reach > 0:
                 rows = bucket(distances, self._buckets, self._reach)
-            self._on_cpu = (rows + self._span).clamp(0, 2 * self._span - 1)
-        self._copies = {}
+            rows = (rows + self._span).clamp(0, 2 * self._span - 1)
+            # Beyond ``reach`` buckets may shrink again, so the edges are not those of the ends.
+            both = torch.stack([rows[:length].flip(0), rows[length - 1 :]])
+            first, last = both.amin(0).cummin(0).values, both.amax(0).cummax(0).values
+        self._rows[length] = rows.tolist()
+        self._edges[length] = list(zip(first.tolist(), (last + 1).tolist(), strict=True))
+
+    def _prepared(self, length: int) -> int:
+        """Return the shortest length that is prepared and enough."""
+        for known in self._rows:  # they grow
+            if length <= known:
+                return known
+        grown: int = 2 ** math.ceil(math.log2(length))
+        self._prepare(grown)
+        return grown
 
     def rows(self, length: int) -> tuple[int, int]:
         """Return the first row, and the one after the last, that ``length`` tokens use."""
-        if 2 * length - 1 > len(self._on_cpu):
-            self._prepare(2 ** math.ceil(math.log2(length)))
-        middle = len(self._on_cpu) // 2
-        first, last = self._on_cpu[middle + 1 - length], self._on_cpu[middle + length - 1]
-        return int(first), int(last) + 1
+        return self._edges[self._prepared(length)][length - 1]
+
+    def table(self, length: int, device: torch.device) -> Tensor:
+        """Return the rows of the distances of at least ``length`` tokens, the least one first."""
+        key = (self._prepared(length), device)
+        if key not in self._copies:
+            self._copies[key] = torch.tensor(self._rows[key[0]], device=device)
+        return self._copies[key]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``[S, S]`` for states ``[B, S, H]``: rows, counted from the first one in use."""
         length = x.shape[1]
         first, _ = self.rows(length)
-        if x.device not in self._copies:
-            self._copies[x.device] = self._on_cpu.to(x.device)
-        table = self._copies[x.device]
+        table = self.table(length, x.device)
         at = torch.arange(length, device=x.device)
         return table[at[:, None] - at[None, :] + len(table) // 2] - first

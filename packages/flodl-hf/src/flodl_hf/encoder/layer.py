@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import attrgetter
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,7 +16,25 @@ class Slots(nn.Module):
     """A module that only holds others: the dots of a key."""
 
 
-def place(root: nn.Module, path: str, module: nn.Module) -> Callable[[nn.Module], nn.Module]:
+class Part:
+    """Finds a part of a module at a dotted path, at every call.
+
+    It walks torch's own tables: ``attrgetter`` takes eight times as long, and a compiler cannot
+    look into it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._names = tuple(path.split("."))
+
+    def __call__(self, root: nn.Module) -> Any:
+        """Return the module there."""
+        found: Any = root
+        for name in self._names:
+            found = found._modules[name]  # noqa: SLF001 - torch's own table
+        return found
+
+
+def place(root: nn.Module, path: str, module: nn.Module) -> Part:
     """Put a module at a dotted path and return what finds it there at call time."""
     *parents, name = path.split(".")
     holder = root
@@ -26,8 +43,7 @@ def place(root: nn.Module, path: str, module: nn.Module) -> Callable[[nn.Module]
             holder.add_module(parent, Slots())
         holder = holder.get_submodule(parent)
     holder.add_module(name, module)
-    find: Callable[[nn.Module], nn.Module] = attrgetter(path)
-    return find
+    return Part(path)
 
 
 class PostNorm(nn.Module):

@@ -21,7 +21,8 @@ def find_weights(files: FileSet) -> Path:
         WeightsError: A shard is missing.
     """
     if files.repo_id is not None and files.revision is not None:
-        copy = converted_folder(files.repo_id, files.revision) / WEIGHTS_NAME
+        folder = converted_folder(files.repo_id, files.revision, files.subfolder)
+        copy = folder / WEIGHTS_NAME
         if copy.is_file():
             return copy
     single = files.find(WEIGHTS_NAME)
@@ -37,6 +38,7 @@ def find_weights(files: FileSet) -> Path:
             f"{files.title}: no {WEIGHTS_NAME}", hint="name a directory of a saved model"
         )
     at = f" --revision {files.revision}" if files.revision else ""
+    at += f" --subfolder {files.subfolder}" if files.subfolder else ""
     raise NoSafetensorsError(
         f"{files.title}: the weights are only there as {pickle}, a pickle, which may run code",
         hint=f"if you trust it: fdl flodl-hf convert {files.repo_id or files.title}{at}",

@@ -18,7 +18,7 @@ from flodl_hf.config.base import HfConfig
 from flodl_hf.config.deberta import DebertaV2Config
 from flodl_hf.encoder.build import build_backbone
 from flodl_hf.encoder.spec import FamilySpec
-from flodl_hf.errors import HeadError, MissingExtraError
+from flodl_hf.errors import ConfigError, HeadError, MissingExtraError
 from flodl_hf.heads.files import find_weights
 from flodl_hf.heads.graphs import Shape, build_head, own_keys
 from flodl_hf.hub.fetch import FileSet, HubOptions
@@ -169,6 +169,7 @@ def load_head(files: FileSet, options: LoadOptions, head: HeadKind) -> Loaded:
     config = _with_options(config, options)
     config = _variant(config, head.shape, shapes)
     count = _label_count(config, options, head.shape, shapes)
+    _check_layers(config, len(shapes), files)
     with without_values():
         graph = build_head(config, head.spec, head.shape, count)
     own = own_keys(head.spec, head.shape)
@@ -204,9 +205,11 @@ def load_backbone(
     """Return a backbone with its weights; with a pooler if asked for, or if the file has one."""
     config = _config_in(files, config_class)
     weights = find_weights(files)
+    shapes = stored_shapes(weights, None)
     if with_pooler is None:
-        has_pooler = f"{spec.pooler_key}.weight" in stored_shapes(weights, None)
+        has_pooler = f"{spec.pooler_key}.weight" in shapes
         with_pooler = spec.pooler_key is not None and has_pooler
+    _check_layers(config, len(shapes), files)
     config = config.with_architectures(f"{spec.class_stem}Model")
     with without_values():
         graph = build_backbone(config, spec, with_pooler=with_pooler)
@@ -303,6 +306,19 @@ def _variant(config: HfConfig, shape: Shape, shapes: Mapping[str, object]) -> Hf
     return config.replace(legacy=has_legacy) if has_new != has_legacy else config
 
 
+def _check_layers(config: HfConfig, tensors: int, files: FileSet) -> None:
+    """Refuse more layers than there are tensors before as many are built, which may take hours."""
+    count = config.own_layers()
+    if count > max(tensors, 1000):
+        raise ConfigError(
+            "num_hidden_layers",
+            f"{files.title}: the config speaks of {count} layers with weights of their own, and "
+            f"there are {tensors} tensors in all",
+            value=count,
+            hint="take config.json from beside the weights",
+        )
+
+
 def _label_count(
     config: HfConfig,
     options: LoadOptions,
@@ -324,8 +340,8 @@ def _label_count(
             "classifier.out_proj.weight",
         )
     )
-    stored = next((shapes[name][0] for name in names if shapes.get(name)), None)
-    if stored is not None:
+    stored = next((shapes[name][0] for name in names if shapes.get(name)), 0)
+    if stored > 0:
         return stored
     return 2 if shape == "question" else config.label_count()
 

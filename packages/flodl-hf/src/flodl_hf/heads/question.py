@@ -38,6 +38,9 @@ class Answer:
     end_char: int
 
 
+Scored = tuple[float, Answer]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
     """Which spans may answer.
@@ -91,7 +94,8 @@ class QuestionHead(Head):
         Args:
             pairs: Questions with their contexts.
             max_answer_tokens: Longest span, or ``None`` for any.
-            allow_no_answer: Return an empty answer where the first token scores higher.
+            allow_no_answer: Return an empty answer where the first token scores higher; of several
+                windows, in the one where it scores lowest.
             stride: Read a context that is too long in windows that overlap by this many tokens.
             batch_size: Windows in one call of the model.
 
@@ -102,12 +106,14 @@ class QuestionHead(Head):
         given = text_pairs(pairs, "answer_batch")
         tokenizer = self.need_tokenizer("answer_batch")
         rules = Rules(max_answer_tokens=max_answer_tokens, allow_no_answer=allow_no_answer)
-        best: dict[int, tuple[float, Answer]] = {}
+        best: dict[int, Scored] = {}
+        empty: dict[int, Scored] = {}
         for enc in text_batches(tokenizer, given, size=batch_size, limit=self.limit, stride=stride):
-            for source, scored in zip(enc.sources, self._extract(enc, rules), strict=True):
-                if source not in best or scored[0] > best[source][0]:
-                    best[source] = scored
-        return [answer for _, answer in in_order(best)]
+            for source, (span, none) in zip(enc.sources, self._extract(enc, rules), strict=True):
+                best[source] = max(best.get(source, span), span, key=_logits)
+                empty[source] = min(empty.get(source, none), none, key=_logits)
+        pairs_found = zip(in_order(best), in_order(empty), strict=True)
+        return [_chosen(span, none, rules) for span, none in pairs_found]
 
     def extract(
         self,
@@ -122,9 +128,10 @@ class QuestionHead(Head):
             HeadError: A row without a token of the context.
         """
         rules = Rules(max_answer_tokens=max_answer_tokens, allow_no_answer=allow_no_answer)
-        return [answer for _, answer in self._extract(enc, rules)]
+        return [_chosen(span, none, rules) for span, none in self._extract(enc, rules)]
 
-    def _extract(self, enc: EncodedBatch, rules: Rules) -> list[tuple[float, Answer]]:
+    def _extract(self, enc: EncodedBatch, rules: Rules) -> list[tuple[Scored, Scored]]:
+        """Return the best span of each row, and no answer; each with the sum of its logits."""
         with self.predicting():
             logits = self.forward_encoded(self.moved(enc)).float().cpu()
         return [
@@ -134,6 +141,7 @@ class QuestionHead(Head):
                 enc.offsets[row].cpu(),
                 enc.texts[row],
                 rules,
+                real=(enc.attention_mask[row] != 0).cpu(),
             )
             for row in range(enc.size)
         ]
@@ -168,11 +176,18 @@ class QuestionHead(Head):
 
 
 def _best_span(
-    logits: Tensor, in_context: Tensor, offsets: Tensor, texts: tuple[str, ...], rules: Rules
-) -> tuple[float, Answer]:
-    """Return the best span of one row, and the sum of its logits.
+    logits: Tensor,
+    in_context: Tensor,
+    offsets: Tensor,
+    texts: tuple[str, ...],
+    rules: Rules,
+    *,
+    real: Tensor,
+) -> tuple[Scored, Scored]:
+    """Return the best span of one row, and no answer; each with the sum of its logits.
 
     Only tokens of the context count. Among equal spans the first start wins, then the first end.
+    The first token that is ``real``, and no pad, stands for no answer.
     """
     if not bool(in_context.any()):
         raise HeadError(
@@ -186,13 +201,21 @@ def _best_span(
     gap = at[None, :] - at[:, None]
     sums = (start[:, None] + end[None, :]).masked_fill((gap < 0) | (gap >= reach), float("-inf"))
     best = int(sums.argmax())
-    first, last = best // length, best % length
-    total = float(sums[first, last])
-    empty = float(logits[0, 0] + logits[0, 1])
-    if rules.allow_no_answer and empty > total:
-        both = torch.softmax(logits, dim=0)[0]
-        return empty, Answer("", 0, 0, float(both[0] * both[1]), 0, 0)
-    score = torch.softmax(start, 0)[first] * torch.softmax(end, 0)[last]
-    begin, finish = int(offsets[first, 0]), int(offsets[last, 1])
-    text = texts[1][begin:finish]
-    return total, Answer(text, first, last, float(score), begin, finish)
+    begin, last = best // length, best % length
+    total = float(sums[begin, last])
+    first = int(real.long().argmax())
+    both = torch.softmax(logits.masked_fill(~real[:, None], float("-inf")), dim=0)[first]
+    none = Answer("", first, first, float(both.prod()), 0, 0)
+    score = torch.softmax(start, 0)[begin] * torch.softmax(end, 0)[last]
+    start_char, end_char = int(offsets[begin, 0]), int(offsets[last, 1])
+    text = texts[1][start_char:end_char]
+    span = Answer(text, begin, last, float(score), start_char, end_char)
+    return (total, span), (float(logits[first].sum()), none)
+
+
+def _logits(scored: Scored) -> float:
+    return scored[0]
+
+
+def _chosen(span: Scored, none: Scored, rules: Rules) -> Answer:
+    return none[1] if rules.allow_no_answer and none[0] > span[0] else span[1]

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, get_args, overload
 import torch
 from torch import Tensor
 
+from flodl.data.batch import Batch
 from flodl_hf.heads.base import Encoded, Head
 from flodl_hf.heads.batches import in_order, text_batches, texts_or_pairs
 from flodl_hf.heads.graphs import Shape
@@ -76,6 +77,19 @@ class SequenceHead(Head):
             [(self.labels[index], float(row[index])) for index in order.tolist()]
             for row, order in zip(rows, best, strict=True)
         ]
+
+    def inputs_of(self, enc: Encoded) -> dict[str, Tensor | None]:
+        """Return the keyword arguments of a call; pads on the left go to the right.
+
+        The scores are made of the first token, which must not be a pad.
+        """
+        inputs = super().inputs_of(enc)
+        mask = inputs["attention_mask"]
+        if isinstance(enc, Batch) and enc.static.get("pads_left") and mask is not None:
+            at = torch.arange(mask.shape[1], device=mask.device)
+            at = (at + (mask == 0).sum(1, keepdim=True)) % mask.shape[1]
+            inputs = {k: None if v is None else v.gather(1, at) for k, v in inputs.items()}
+        return inputs
 
     def _usual_activation(self) -> Activation:
         kind = self.config.problem_type

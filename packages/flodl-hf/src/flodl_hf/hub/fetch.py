@@ -44,6 +44,7 @@ class FileSet(Protocol):
     title: str
     repo_id: str | None
     revision: str | None
+    subfolder: str | None
 
     def find(self, name: str) -> Path | None:
         """Return where a file lies on this machine, or ``None`` when the model has none."""
@@ -62,7 +63,7 @@ def locate(source: str | os.PathLike[str], options: HubOptions) -> FileSet:
         HubError: The repository cannot be reached.
     """
     path = Path(source)
-    if path.is_dir():
+    if os.fspath(source) and path.is_dir():
         if "/" not in str(source) and isinstance(source, str):
             _log.info("%r is a local directory: loading %s", source, path.resolve())
         folder = path / options.subfolder if options.subfolder else path
@@ -70,10 +71,10 @@ def locate(source: str | os.PathLike[str], options: HubOptions) -> FileSet:
     return HubFiles(check_repo_id(os.fspath(source)), options)
 
 
-def converted_folder(repo_id: str, revision: str) -> Path:
+def converted_folder(repo_id: str, revision: str, subfolder: str | None = None) -> Path:
     """Return where a converted copy of a commit's weights lies."""
-    home = os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser()
-    return Path(home) / "flodl-converted" / repo_id / revision
+    home = load_extra("huggingface_hub.constants", "hub").HF_HOME
+    return Path(home) / "flodl-converted" / repo_id / revision / (subfolder or "")
 
 
 class LocalFiles:
@@ -81,6 +82,7 @@ class LocalFiles:
 
     repo_id: str | None = None
     revision: str | None = None
+    subfolder: str | None = None
 
     def __init__(self, folder: Path) -> None:
         self.title = str(folder)
@@ -115,6 +117,7 @@ class HubFiles:
     def __init__(self, repo_id: str, options: HubOptions) -> None:
         self.repo_id: str | None = repo_id
         self.revision: str | None = None
+        self.subfolder = options.subfolder
         self.title = repo_id
         self._repo = repo_id
         self._options = options

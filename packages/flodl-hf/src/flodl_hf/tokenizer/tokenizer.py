@@ -378,9 +378,16 @@ class HfTokenizer:
         self.inner.enable_truncation(max_length, stride=stride, strategy=strategy)
 
     def padded(
-        self, rows: list[Row], pad_to: int | None = None, multiple: int | None = None
+        self,
+        rows: list[Row],
+        pad_to: int | None = None,
+        multiple: int | None = None,
+        *,
+        on_left: bool | None = None,
     ) -> EncodedBatch:
         """Return rows as a batch, padded to the longest, to ``pad_to``, or to a multiple.
+
+        The pads are on the side that the tokenizer's file says, unless ``on_left`` is given.
 
         Raises:
             NoPadTokenError: Lengths differ, and there is no pad token.
@@ -399,7 +406,8 @@ class HfTokenizer:
                 hint="encode texts one by one, or name the token: HfTokenizer(inner, "
                 "declared={'pad': '<pad>'})",
             )
-        return EncodedBatch.of(rows, pad=pad or 0, length=longest, on_left=self.pads_left)
+        side = self.pads_left if on_left is None else on_left
+        return EncodedBatch.of(rows, pad=pad or 0, length=longest, on_left=side)
 
 
 def _read_inner(path: Path) -> Any:
