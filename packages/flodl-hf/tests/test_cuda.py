@@ -167,6 +167,9 @@ def test_gradients_of_padded_positions_equal_the_reference(saved, family, change
     reference = dict(model.named_parameters())
     for name, parameter in ours.named_parameters():
         wanted = reference[name].grad
+        if wanted is None:  # a norm that checkpoints bring and nothing uses
+            assert parameter.grad is None, name
+            continue
         allowed = 1e-4 * max(1.0, wanted.abs().max().item())
         assert (parameter.grad - wanted).abs().max().item() <= allowed, name
 

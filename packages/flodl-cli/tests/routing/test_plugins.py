@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 
@@ -18,6 +20,15 @@ def test_plugin_gets_every_word_after_its_name(plugin):
     assert (result.code, result.out) == (4, f"{plugin.root}|classify -- a b --flag\n")
     assert plugin.fdl("flodl-hf", "--help").out.endswith("|--help\n")
     assert "flodl-hf classify" in plugin.explained("flodl-hf", "classify")
+
+
+def test_plugin_beside_fdl_itself_works_when_nothing_is_activated(plugin, monkeypatch, tmp_path):
+    (plugin.root / "fdl.yml").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.setattr(sys, "prefix", str(plugin.root / ".venv"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert plugin.fdl("flodl-hf").code == 4
 
 
 def test_script_that_no_package_offers_is_no_plugin(plugin):

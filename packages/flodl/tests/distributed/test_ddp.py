@@ -341,3 +341,9 @@ def test_an_environment_that_names_no_place_is_refused(monkeypatch, environment,
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=text):
         Rendezvous.from_env()
+
+
+@pytest.mark.parametrize("device", ["cuda:77", 77, "gpu"])
+def test_a_device_that_is_not_there_is_refused(device):
+    with pytest.raises(ConfigError, match="device '(cuda:77|gpu)': (torch sees|not a device)"):
+        Ddp.wrap([nn.Linear(2, 2)], [device])

@@ -20,7 +20,7 @@ def find_plugin(name: str, directory: str, environ: Mapping[str, str]) -> str | 
     """The script ``name`` of the environment at ``directory``, if its package offers it to fdl."""
     if os.path.basename(name) != name:  # noqa: PTH119 - as above
         return None
-    for root in (environ.get("VIRTUAL_ENV"), os.path.join(directory, ".venv")):
+    for root in (environ.get("VIRTUAL_ENV"), os.path.join(directory, ".venv"), sys.prefix):
         if not root:
             continue
         script = os.path.join(root, *_script(name))

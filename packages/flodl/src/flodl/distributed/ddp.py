@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import Store
 
 from flodl.core.errors import ConfigError
+from flodl.device.info import parse_device
 from flodl.distributed.collective.agreement import first_difference, gather_descriptions
 from flodl.distributed.collective.comms import Comms
 from flodl.distributed.collective.errors import GradientMismatchError, PayloadMismatchError
@@ -92,15 +93,15 @@ class Ddp:
         Raises:
             PayloadMismatchError: Replicas differ in their parameters or buffers.
             FormationError: A rank did not come in time.
-            ConfigError: The arguments do not go together.
+            ConfigError: The arguments do not go together, or a device is not there.
         """
         if isinstance(model, nn.Module):
             if rank is None or rdv is None or not isinstance(device, torch.device | str | int):
                 raise ConfigError("Ddp.wrap(model, device, rank, rdv): all four are needed")
-            return cls._wrap_rank(model, torch.device(device), rank, rdv)
+            return cls._wrap_rank(model, _device_of(device), rank, rdv)
         if rank is not None or rdv is not None or isinstance(device, torch.device | str | int):
             raise ConfigError("Ddp.wrap(models, devices): a list of devices, and no rank or rdv")
-        return cls._wrap_all(list(model), [torch.device(one) for one in device])
+        return cls._wrap_all(list(model), [_device_of(one) for one in device])
 
     @classmethod
     def _wrap_rank(cls, model: nn.Module, device: torch.device, rank: int, rdv: Meeting) -> Self:
@@ -370,3 +371,7 @@ def _comms(devices: Sequence[torch.device]) -> Comms:
     from flodl.distributed.collective.nccl import NcclComms
 
     return NcclComms(devices)
+
+
+def _device_of(device: Device) -> torch.device:
+    return parse_device(f"cuda:{device}" if isinstance(device, int) else device)

@@ -147,8 +147,26 @@ def test_what_is_missing_is_said():
         graph.forward_batch({"x": X})
     with pytest.raises(GraphInputError, match="nothing is given to 'extra'; the batches have x, y"):
         graph.set_data_loader(loader(x=X, y=X), "x")
+    with pytest.raises(GraphInputError, match="absent='other': no such input; after 'input' there"):
+        graph.set_data_loader(loader(x=X, y=X), "x", absent=["other"])
     with pytest.raises(ConfigError, match="'image'.: no such field; there are x, extra"):
         graph.set_data_loader(loader(x=X, extra=X), "image")
+
+
+class Optional(nn.Module):
+    def forward(self, x, refs):
+        return x if refs["extra"] is None else x + refs["extra"]
+
+
+@pytest.mark.parametrize("has_field", [False, True])
+def test_an_input_may_be_absent_from_every_batch(has_field):
+    flow = FlowBuilder(nn.Identity()).input("extra").through(Optional()).using("extra")
+    graph = flow.build()
+    fields = {"x": X, "extra": X} if has_field else {"x": X}
+    graph.set_data_loader(loader(**fields), "x", absent=["extra"])
+    batch = next(iter(graph.epoch(0)))
+    assert torch.equal(graph.forward_batch(batch), batch["x"])
+    assert graph.target_names == (("extra",) if has_field else ())
 
 
 def test_without_a_binding_there_is_one_device():

@@ -50,6 +50,7 @@ class ElCheOptions(TypedDict, total=False):
     snapshot_timeout: float
     deterministic: Literal["schedule"] | None
     collective: Collective
+    shared_moments: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +107,10 @@ class ElCheConfig:
     """``"schedule"``: no decision depends on measured time."""
     collective: Collective = "nccl"
     """``"gloo"``: the two nccl modes on CPU ranks."""
+    shared_moments: bool = True
+    """Where ranks average parameters: correct Adam's second moments to those of averaged gradients.
+    Without it each of W ranks takes steps that are up to sqrt(W) too short. Not with an outer
+    optimizer, which makes up for that, nor with a gradient scaler."""
 
     def __post_init__(self) -> None:
         raise_for([*_ranges(self), *_speed_hint(self), *_choices(self), *_fits_mode(self)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +22,7 @@ from flodl.distributed.replica.optimizers import load_together, made_for
 from flodl.graph.observe.traces import named_traces
 from flodl.graph.state import StateControl
 from flodl.graph.stepping.local import all_tags, no_data, no_gradient, no_optimizer
-from flodl.graph.stepping.protocols import LossContext
+from flodl.graph.stepping.protocols import Fields, LossContext, inputs_of
 from flodl.records.events import EventKind
 
 if TYPE_CHECKING:
@@ -185,13 +185,12 @@ class SpreadStepper(Loop):
     def forward_call(self, *args: Any, **kwargs: Any) -> Any:
         """Do what calling the graph does."""
 
-    def forward(self, batch: Any, fields: Mapping[str, str]) -> Any:
+    def forward(self, batch: Any, fields: Fields) -> Any:
         """Return the output for a batch; ``fields`` names the field of each input."""
         if not isinstance(batch, ShardedBatch):
-            return self._graph(**{name: batch[field] for name, field in fields.items()})
+            return self._graph(**inputs_of(batch, fields))
         calls: list[list[tuple[Call, int]]] = [
-            [(((), {name: one[field] for name, field in fields.items()}), one.size) for one in own]
-            for own in batch.shards
+            [(((), inputs_of(one, fields)), one.size) for one in own] for own in batch.shards
         ]
         return self._gathered(self._run(calls), batch.rows, batch.device)
 

@@ -35,7 +35,7 @@ class Training:
         self.rate: float | None = None
         self.scale = 1.0
         self.step_number = 0
-        self.fields: dict[str, str] = {}
+        self.fields: dict[str, str | None] = {}
         self.targets: tuple[str, ...] = ()
         self.loss: LossFunction | None = None
 

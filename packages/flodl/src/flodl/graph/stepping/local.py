@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +12,13 @@ from flodl.graph.base import GraphBase
 from flodl.graph.observe.tags import value_of
 from flodl.graph.observe.traces import named_traces
 from flodl.graph.paths import children_of
-from flodl.graph.stepping.protocols import LossContext, NamedLoader, OptimizerFactory
+from flodl.graph.stepping.protocols import (
+    Fields,
+    LossContext,
+    NamedLoader,
+    OptimizerFactory,
+    inputs_of,
+)
 from flodl.graph.stepping.rates import GroupRates
 from flodl.nn.clip import clip_grad_norm
 
@@ -64,9 +70,9 @@ class LocalStepper:
             raise no_data(number)
         return self._loader.epoch(number)
 
-    def forward(self, batch: Any, fields: Mapping[str, str]) -> Any:
+    def forward(self, batch: Any, fields: Fields) -> Any:
         """Call the graph with the fields of a batch."""
-        return self._graph(**{name: batch[field] for name, field in fields.items()})
+        return self._graph(**inputs_of(batch, fields))
 
     def context(self, batch: Any, output: Any) -> LossContext:
         """Return tags and traces of the call just made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flodl.core.errors import ConfigError, GraphInputError, StepContractError
@@ -70,14 +70,21 @@ class Stepping(Distribution):
         training.step_number += 1
         self.end_step()
 
-    def set_data_loader(self, loader: NamedLoader, primary: str) -> None:
+    def set_data_loader(
+        self, loader: NamedLoader, primary: str, *, absent: Collection[str] = ()
+    ) -> None:
         """Take batches from a loader.
 
         The field ``primary`` is the first input; further inputs get the fields of their names;
         all others are targets.
 
+        Args:
+            loader: Where batches come from.
+            primary: Field of the first input.
+            absent: Inputs that are ``None`` in every batch, where the graph takes that.
+
         Raises:
-            GraphInputError: An input has no field.
+            GraphInputError: An input has no field, or ``absent`` names none.
             ConfigError: There is no field ``primary``, or the loader does not name its fields.
         """
         names = getattr(loader, "names", None)
@@ -91,15 +98,23 @@ class Stepping(Distribution):
                 f"set_data_loader(…, {primary!r}): no such field; there are {', '.join(names)}"
             )
         entry, *others = self.input_names
-        missing = [name for name in others if name not in names]
+        unknown = [name for name in absent if name not in others]
+        if unknown:
+            raise GraphInputError(
+                f"set_data_loader: absent={', '.join(map(repr, unknown))}: no such input; "
+                f"after {entry!r} there are {', '.join(map(repr, others)) or 'none'}"
+            )
+        missing = [name for name in others if name not in names and name not in absent]
         if missing:
             raise GraphInputError(
                 f"set_data_loader: nothing is given to {', '.join(map(repr, missing))}; "
                 f"the batches have {', '.join(names)}",
-                hint="name the fields of the data set like the inputs of the graph",
+                hint="name the fields of the data set like the inputs of the graph, or name in "
+                "absent=(…) what is None in every batch",
             )
         training = self._training()
-        training.fields = {entry: primary, **{name: name for name in others}}
+        given = {name: None if name in absent else name for name in others}
+        training.fields = {entry: primary, **given}
         used = set(training.fields.values())
         training.targets = tuple(name for name in names if name not in used)
         training.stepper.set_data_loader(loader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 OptimizerFactory = Callable[[list["nn.Parameter"]], torch.optim.Optimizer]
 LossFunction = Callable[..., "Tensor"]
+Fields: TypeAlias = Mapping[str, str | None]
+"""By input, the field of a batch that it gets; ``None`` for one that gets nothing."""
 
 
 class RateSchedule(Protocol):
@@ -135,7 +137,7 @@ class Stepper(Protocol):
         """Return an iterator over the batches of an epoch."""
         ...
 
-    def forward(self, batch: Any, fields: Mapping[str, str]) -> Any:
+    def forward(self, batch: Any, fields: Fields) -> Any:
         """Return the output for a batch; ``fields`` names the field of each input."""
         ...
 
@@ -146,3 +148,8 @@ class Stepper(Protocol):
     def step(self, rate: Callable[[float], float]) -> None:
         """Synchronize gradients, set rates from initial ones, step and clear gradients."""
         ...
+
+
+def inputs_of(batch: Any, fields: Fields) -> dict[str, Any]:
+    """Return the inputs that a batch gives; ``None`` for those without a field."""
+    return {name: None if field is None else batch[field] for name, field in fields.items()}
