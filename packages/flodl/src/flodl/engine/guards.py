@@ -110,7 +110,8 @@ class CapturedState:
             self._watch_dict("hooks of all modules", getattr(torch_module, name))
         graphs = [module for module in modules if isinstance(module, GraphBase)]
         if graphs:
-            watch.equal("a graph", lambda: [x for g in graphs for x in (g.version, g.training)])
+            # each by its own: the version of a graph asks all graphs inside it, which are here too
+            watch.equal("a graph", lambda: [x for g in graphs for x in (g.own_version, g.training)])
 
     def _watch_dict(self, title: str, held: dict[Any, Any]) -> None:
         keys = [key for key in held if (id(held), key) not in self._free]

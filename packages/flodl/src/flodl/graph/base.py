@@ -331,8 +331,12 @@ class GraphBase(nn.Module):
 
         It grows when a graph nested in this one changes, too.
         """
-        graphs = [module for module in self.modules() if isinstance(module, GraphBase)]
-        return sum(graph._version for graph in graphs)  # noqa: SLF001 - other graphs of our own
+        return sum(m.own_version for m in self.modules() if isinstance(m, GraphBase))
+
+    @property
+    def own_version(self) -> int:
+        """The same number without the graphs nested in this one."""
+        return self._version
 
     @property
     def label(self) -> str | None:
