@@ -16,6 +16,7 @@ from flodl.distributed.averaging.divergence import Divergence, measure, norm
 from flodl.distributed.averaging.exchange import Exchange, Part, Payload
 from flodl.distributed.averaging.inner import InitialState, averaged_state
 from flodl.distributed.averaging.layout import Layout
+from flodl.distributed.averaging.moments import SharedMoments
 from flodl.distributed.averaging.plan import PlaneConfig
 from flodl.distributed.averaging.plane import Clock, Outcome, Plane
 from flodl.distributed.averaging.wire import Wire, wire_dtype
@@ -43,6 +44,7 @@ class _Result:
     lr: float
     counters: list[int]
     is_finite: bool
+    weights: tuple[float, ...]
 
 
 @final
@@ -81,6 +83,8 @@ class ParameterPlane(Plane):
         self._snapshot: Snapshot | None = None
         self._counters: list[int] = []
         self._result: _Result | None = None
+        if optimizer is not None and config.shared_moments and config.outer is None:
+            self.moments = SharedMoments.of(optimizer) if self._initial is None else None
 
     @property
     def consensus(self) -> Consensus:
@@ -153,6 +157,8 @@ class ParameterPlane(Plane):
             )
             self._result = None
             self.last_completed = result.window
+            if self.moments is not None:
+                self.moments.weigh(result.weights)
             self._consensus.write(is_blended=result.is_finite)
             if self._initial is not None:
                 self._initial.restore()
@@ -174,6 +180,7 @@ class ParameterPlane(Plane):
             lr=float((exchange.sides[:, 1] * weights).sum() / weights.sum()),
             counters=exchange.sides[:, 2:].amax(0).long().tolist(),
             is_finite=snapshot is None or snapshot.is_finite,
+            weights=tuple((weights / weights.sum()).tolist()),
         )
         self._outcome = Outcome(
             window=window,

@@ -36,6 +36,8 @@ class PlaneConfig:
     outer: OuterFactory = None
     inner_state: InnerState = "keep"
     """What becomes of the inner optimizer's state when a consensus is taken over."""
+    shared_moments: bool = False
+    """Whether Adam's second moments are corrected; not with ``outer``, nor where they are reset."""
     is_background: bool = False
     """Whether averages are made on a thread of their own, while training goes on."""
     shm_prefix: str = "flodl"
@@ -63,6 +65,7 @@ class PlaneConfig:
         *,
         outer: OuterFactory = None,
         inner_state: InnerState = "keep",
+        has_scaler: bool = False,
         shm_prefix: str = "flodl",
         run_dir: Path | None = None,
     ) -> PlaneConfig:
@@ -76,6 +79,7 @@ class PlaneConfig:
             center=elche.center if elche.alpha is not None else "consensus",
             outer=outer,
             inner_state=inner_state,
+            shared_moments=elche.shared_moments and not has_scaler,
             is_background=elche.mode.is_async,
             shm_prefix=shm_prefix,
             run_dir=run_dir,

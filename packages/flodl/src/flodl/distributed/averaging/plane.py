@@ -16,6 +16,7 @@ from flodl.core.errors import FlodlError, FormationError
 from flodl.distributed.averaging.assembly import Assembly, make_exchange
 from flodl.distributed.averaging.consensus import Consensus
 from flodl.distributed.averaging.exchange import Exchange
+from flodl.distributed.averaging.moments import SharedMoments
 from flodl.distributed.averaging.plan import PlaneConfig
 from flodl.distributed.averaging.rounds import Progress, Rounds
 from flodl.distributed.averaging.state import State, hand_over
@@ -86,6 +87,8 @@ class Plane(ABC):
         self._outcome: Outcome | None = None
         self.last_completed = 0
         """Last window (with gradients: step) that was committed here; 0 before the first."""
+        self.moments: SharedMoments | None = None
+        """Corrects the optimizer's second moments, where that is asked for and it has such."""
 
     @property
     def device(self) -> torch.device:

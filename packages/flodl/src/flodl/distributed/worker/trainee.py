@@ -14,7 +14,6 @@ from flodl.core.seeding import derive_seed, manual_seed
 from flodl.data import Batch, DataLoader
 from flodl.data import Lease as DataLease
 from flodl.distributed.averaging.gradients import GradientPlane
-from flodl.distributed.averaging.moments import SharedMoments
 from flodl.distributed.averaging.parameters import ParameterPlane
 from flodl.distributed.averaging.plan import PlaneConfig
 from flodl.distributed.collective.control_store import ControlStore
@@ -81,7 +80,6 @@ class Trainee:
         self.model = job.built_model(identity.device)
         self.optimizer = job.built_optimizer(self.model)
         self.plane = self._made_plane()
-        self._moments = self._made_moments()
         self._keeper = self._made_keeper() if identity.outlives_ranks else None
         self.scalars = ScalarScope()
         self._exchange: GradientExchange | None = None
@@ -131,21 +129,13 @@ class Trainee:
             job.elche,
             outer=job.outer,
             inner_state=job.inner_state,
+            has_scaler=job.step.scaler is not None,
             shm_prefix=f"flodl-{self._identity.run}",
             run_dir=self._identity.run_dir,
         )
         if job.elche.payload == "grads":
             return GradientPlane(self.model, config)
         return ParameterPlane(self.model, config, optimizer=self.optimizer)
-
-    def _made_moments(self) -> SharedMoments | None:
-        job = self._job
-        replaced = (
-            job.outer is not None or job.inner_state == "reset" or job.step.scaler is not None
-        )
-        if replaced or not job.elche.shared_moments or isinstance(self.plane, GradientPlane):
-            return None
-        return SharedMoments.of(self.optimizer)
 
     def _made_keeper(self) -> Keeper:
         every = self._job.elastic.durable_every or (10 if self._job.elche.mode.is_nccl else 1)
@@ -385,10 +375,11 @@ class Trainee:
         )
 
     def _share_moments(self) -> None:
+        moments = self.plane.moments
+        if moments is None:
+            return
         steps = self.worker.local_step // self._job.step.accumulate
-        if self._moments is not None and self._moments.follow(
-            world=self.worker.world_size, steps=steps
-        ):
+        if moments.follow(world=self.worker.world_size, steps=steps):
             self.step.invalidate("the share of a rank in Adam's moments")
 
     def _left_out(self) -> int:
@@ -459,6 +450,8 @@ class Trainee:
             for value in state.values():
                 if isinstance(value, torch.Tensor):
                     value.zero_()
+        if self.plane.moments is not None:
+            self.plane.moments.restart()
 
     def telemetry(self) -> Telemetry:
         """Return what was measured since the last time."""

@@ -68,6 +68,9 @@ class OwnParts:
             "consensus": consensus.meta,
             "last_completed": self.plane.last_completed,
         }
+        moments = self.plane.moments
+        if moments is not None:
+            meta["moments"] = moments.state()
         scheduler = step.scheduler
         if scheduler is not None and has_state(scheduler):
             meta["schedule"] = encode(scheduler.state_dict(), kept, "schedule")  # type: ignore[union-attr] # has_state has told
@@ -100,6 +103,9 @@ class OwnParts:
         plane.last_completed = int(meta["last_completed"])
         if "residual" in kept.tensors:
             plane.load_residual(kept.tensors["residual"])
+        moments = plane.moments
+        if moments is not None and "moments" in meta:
+            moments.load(meta["moments"])
         self._write_model(kept)
         scheduler = step.scheduler
         if scheduler is not None and "schedule" in meta:
