@@ -149,6 +149,8 @@ class _FileHandler(BaseHTTPRequestHandler):
 
     def _refuse(self, code):
         self.send_response(code)
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Length", "0")
         self.end_headers()
 

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import subprocess
@@ -212,6 +213,46 @@ def test_fault_of_fdl_itself_is_one_line(project, monkeypatch):
         "error: fdl failed in a way it should not: ZeroDivisionError: oh\n"
     )
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "error: No space left on device\nhint: make room, then run the same command again\n",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/x/y"),
+            "error: /x/y: Permission denied\nhint: check whose it is, and its permissions\n",
+        ),
+        (
+            OSError(errno.EROFS, "Read-only file system", "z"),
+            "error: z: Read-only file system\n"
+            "hint: this file system can only be read: choose another place\n",
+        ),
+    ],
+)
+def test_what_the_system_refuses_is_no_fault_of_fdl(project, monkeypatch, error, said):
+    def fail(_context):
+        raise error
+
+    monkeypatch.setattr(front_door, "_root_help", fail)
+    assert project.fdl("--help") == (1, "", said)
+
+
+def test_ctrl_c_while_fdl_loads_is_no_traceback(project):
+    code = (
+        "import sys\n"
+        "class CtrlC:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'flodl_cli.terminal':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, CtrlC())\n"
+        "from flodl_cli.__main__ import entry_point\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_working_directory_that_is_gone_is_one_error(project, monkeypatch):

@@ -6,21 +6,36 @@ Standard library only: what is heavier loads when a command needs it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from flodl_cli import __version__
-from flodl_cli.context.application import AppContext, build_context, wants_traceback
-from flodl_cli.context.flags import CommandLine, GlobalFlags, scan
-from flodl_cli.errors import ConfigError, ConfigErrors, FdlError, OverlayError, UsageError
-from flodl_cli.names import BUILTIN_COMMANDS, COMPLETE
-from flodl_cli.routing.availability import refuse_unavailable
-from flodl_cli.terminal import Terminal
+_INTERRUPTED = 130
+
+try:
+    import errno
+    from collections.abc import Sequence
+    from typing import TYPE_CHECKING
+
+    from flodl_cli import __version__
+    from flodl_cli.context.application import AppContext, build_context, wants_traceback
+    from flodl_cli.context.flags import CommandLine, GlobalFlags, scan
+    from flodl_cli.errors import ConfigError, ConfigErrors, FdlError, OverlayError, UsageError
+    from flodl_cli.names import BUILTIN_COMMANDS, COMPLETE
+    from flodl_cli.routing.availability import refuse_unavailable
+    from flodl_cli.terminal import Terminal
+except KeyboardInterrupt:  # Ctrl-C while the program loads is no traceback either
+    sys.exit(_INTERRUPTED)
 
 if TYPE_CHECKING:
     from flodl_cli.config.tree import Level
 
-_INTERRUPTED = 130
+_REFUSALS: dict[int | None, str] = {
+    errno.ENOSPC: "make room, then run the same command again",
+    errno.EDQUOT: "make room, then run the same command again",
+    errno.EACCES: "check whose it is, and its permissions",
+    errno.EPERM: "check whose it is, and its permissions",
+    errno.EROFS: "this file system can only be read: choose another place",
+}
+"""What a system refuses to any program, such as room on a full disk, and what to do about it."""
+
 _USE_OVERLAYS = ("config", "schema", "probe")
 
 
@@ -196,6 +211,9 @@ def _no_project(word: str, context: AppContext) -> UsageError:
 
 
 def _unforeseen(error: Exception) -> FdlError:
+    if isinstance(error, OSError) and error.errno in _REFUSALS:
+        about = f"{error.filename}: " if error.filename else ""
+        return FdlError(f"{about}{error.strerror}", hint=_REFUSALS[error.errno])
     return FdlError(
         f"fdl failed in a way it should not: {type(error).__name__}: {error}",
         hint="run it again with -vvv to see where, and report that",

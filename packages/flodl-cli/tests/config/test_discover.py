@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from flodl_cli.config.discover import find_manifest, manifest_in, overlay_of
+from flodl_cli.config.discover import find_manifest, manifest_in, overlay_names, overlay_of
 from flodl_cli.errors import ConfigError
 
 
@@ -36,6 +36,17 @@ def test_link_that_leads_nowhere_is_said(tmp_path):
     assert caught.value.file == str(tmp_path / "fdl.yml")
     with pytest.raises(ConfigError, match="a link to none"):
         overlay_of(str(tmp_path / "fdl.yml"), "ci")
+
+
+def test_schema_for_editors_is_no_overlay(tmp_path):
+    for name in ("fdl.yml", "fdl.schema.json", "fdl.ci.json"):
+        (tmp_path / name).touch()
+    manifest = str(tmp_path / "fdl.yml")
+    assert overlay_names(manifest) == ["ci"]
+    assert overlay_of(manifest, "schema") is None
+    (tmp_path / "fdl.schema.yml").touch()
+    assert overlay_names(manifest) == ["ci", "schema"]
+    assert overlay_of(manifest, "schema") == str(tmp_path / "fdl.schema.yml")
 
 
 def test_pipe_is_not_waited_for(tmp_path):

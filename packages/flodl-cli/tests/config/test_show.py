@@ -170,7 +170,9 @@ def test_outside_a_project_is_misuse(project):
     assert project.fdl("config", "show").code == 2
 
 
-texts = st.text(min_size=1, max_size=12)
+characters = st.characters(codec="utf-8", exclude_characters="\0")
+texts = st.text(characters, min_size=1, max_size=12)
+variables = texts.filter(lambda text: "=" not in text)
 scalars = st.one_of(
     texts, st.integers(-99, 99), st.booleans(), st.floats(allow_nan=False, allow_infinity=False)
 )
@@ -182,7 +184,7 @@ manifests = st.fixed_dictionaries(
         "description": texts,
         "entry": texts,
         "options": st.dictionaries(names, values, max_size=3),
-        "env": st.dictionaries(texts, st.text(max_size=9), max_size=3),
+        "env": st.dictionaries(variables, st.text(characters, max_size=9), max_size=3),
         "training": st.fixed_dictionaries(
             {}, optional={"epochs": st.integers(1, 9), "lr": st.just(0.1)}
         ),

@@ -1,12 +1,15 @@
+import contextlib
+import errno
 import hashlib
 
 import pytest
 
-from flodl_cli.errors import ChecksumError, DownloadError, LibtorchError
+from flodl_cli.errors import ChecksumError, DownloadError, FdlError, LibtorchError
 from flodl_cli.host.platform import Platform
-from flodl_cli.libtorch import download
 from flodl_cli.libtorch.catalog import load_catalog
 from flodl_cli.libtorch.download import Options, install, installed, plan, refuse_small_disk
+from flodl_cli.libtorch.store import Store
+from flodl_cli.net import archive
 from flodl_cli.net.http import Fetcher, open_client
 
 ARCHIVE = "/cpu/libtorch-shared-with-deps-2.12.0%2Bcpu.zip"
@@ -131,17 +134,60 @@ def test_archive_of_another_version_is_refused(get, server, make_zip):
         get()
 
 
-def test_ctrl_c_while_unpacking_leaves_no_staging(get, server, store, make_zip, monkeypatch):
+@pytest.mark.parametrize(
+    "failure", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")]
+)
+def test_what_stops_unpacking_leaves_no_staging_and_needs_no_second_fetch(
+    get, server, store, make_zip, monkeypatch, failure
+):
     server.files[ARCHIVE] = make_zip("2.12.0+cpu")
 
     def stop(*args):
-        raise KeyboardInterrupt
+        raise failure
 
-    monkeypatch.setattr(download, "extract", stop)
-    with pytest.raises(KeyboardInterrupt):
+    told = "cannot be made: No space left" if isinstance(failure, OSError) else None
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises((KeyboardInterrupt, LibtorchError), match=told),
+    ):
+        patch.setattr(archive.shutil, "copyfileobj", stop)
         get()
     assert not [*store.root.rglob(".staging*")]
-    assert names(store.root / ".downloads") == ["libtorch-shared-with-deps-2.12.0+cpu.zip.part"]
+    part = "libtorch-shared-with-deps-2.12.0+cpu.zip.part"
+    assert names(store.root / ".downloads") == [part, f"{part}.json"]
+    assert get().id == "precompiled/cpu"
+    assert len(server.seen) == 1
+    assert names(store.root / ".downloads") == []
+
+
+@pytest.mark.parametrize("content", [b"<html>log in</html>", None])
+def test_what_is_no_libtorch_is_fetched_anew_the_next_time(get, server, store, make_zip, content):
+    server.files[ARCHIVE] = content or make_zip("2.11.0+cpu")
+    with pytest.raises(FdlError):
+        get()
+    assert names(store.root / ".downloads") == []
+    server.files[ARCHIVE] = make_zip("2.12.0+cpu")
+    assert get().id == "precompiled/cpu"
+
+
+def test_what_another_fdl_installs_meanwhile_is_not_fetched_again(
+    get, server, store, make_zip, monkeypatch
+):
+    server.files[ARCHIVE] = make_zip("2.12.0+cpu")
+    locked = Store.locked
+
+    @contextlib.contextmanager
+    def after_the_other(self):
+        monkeypatch.setattr(Store, "locked", locked)
+        get()
+        with locked(self):
+            yield
+
+    monkeypatch.setattr(Store, "locked", after_the_other)
+    assert get().id == "precompiled/cpu"
+    assert len(server.seen) == 1
+    assert get().id == "precompiled/cpu"  # as with --force: it was there before
+    assert len(server.seen) == 2
 
 
 def test_another_version_is_kept_beside_the_first(get, server, store, make_zip):

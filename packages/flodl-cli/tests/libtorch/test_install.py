@@ -1,3 +1,6 @@
+import errno
+import re
+
 import pytest
 
 from flodl_cli.errors import LibtorchError
@@ -31,6 +34,19 @@ def test_folder_that_cannot_be_written_is_one_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(LibtorchError, match="cannot be written"), staged(tmp_path / "file" / "v"):
         pass
+
+
+def test_full_disk_inside_is_one_error_and_leaves_the_old_one(tmp_path):
+    target = tmp_path / "v"
+    target.mkdir()
+    (target / "old").write_text("")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    told = f"{target} cannot be made: No space left on device"
+    with pytest.raises(LibtorchError, match=re.escape(told)) as failed, staged(target):
+        raise full
+    assert "make room" in failed.value.hint
+    assert [path.name for path in target.iterdir()] == ["old"]
+    assert [path.name for path in tmp_path.iterdir()] == ["v"]
 
 
 def test_failed_swap_puts_the_old_one_back(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
+import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -118,6 +120,20 @@ def test_prune_deletes_leftovers_only(store, add_variant):
     store.prune()
     assert store.leftovers() == []
     assert [each.id for each in store.variants()] == ["precompiled/cpu"]
+
+
+def test_full_disk_can_still_be_pruned(store, add_variant, monkeypatch):
+    add_variant("precompiled/cpu")
+    part = store.root / ".downloads" / "a.part"
+    part.parent.mkdir()
+    part.write_text("12345")
+
+    def full(self, *args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    store.prune()
+    assert store.leftovers() == []
 
 
 def test_size_counts_files_and_not_what_links_lead_to(tmp_path):

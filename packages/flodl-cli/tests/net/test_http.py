@@ -5,7 +5,7 @@ import httpx
 import pytest
 
 from flodl_cli.errors import DownloadError
-from flodl_cli.net.http import Fetcher, digest_of, open_client, origin_note
+from flodl_cli.net.http import Fetcher, digest_of, forget, open_client, origin_note
 
 BODY = bytes(range(256)) * 40
 
@@ -32,7 +32,7 @@ def test_file_arrives_whole_with_its_digest(fetch, server, tmp_path):
     assert fetched.path.read_bytes() == BODY
     assert fetched.size_bytes == len(BODY)
     assert fetched.sha256 == digest_of(fetched.path)
-    assert [*(tmp_path / "d").iterdir()] == [fetched.path]
+    assert {*(tmp_path / "d").iterdir()} == {fetched.path, origin_note(fetched.path)}
     assert server.seen[0][1]["User-Agent"].startswith("flodl-cli/")
 
 
@@ -144,6 +144,22 @@ def test_nobody_listening_is_an_error(tmp_path, waits):
         Fetcher(client, sleep=waits.append).fetch("http://127.0.0.1:1/a", tmp_path / "a.part")
 
 
+@pytest.mark.parametrize("url", ["nonsense/a.zip", "ftp://x/a", "http://[::bad/a", "http://a..b/"])
+def test_address_that_is_none_is_not_tried_again(tmp_path, waits, url):
+    with open_client() as client, pytest.raises(DownloadError, match="cannot be fetched") as failed:
+        Fetcher(client, sleep=waits.append).fetch(url, tmp_path / "a.part")
+    assert waits == []
+    assert "--mirror" in failed.value.hint
+
+
+def test_redirects_in_a_circle_are_not_tried_again(fetch, server, waits):
+    server.headers["Location"] = "/a.zip"
+    server.answers = [302] * 99
+    with pytest.raises(DownloadError, match="maximum allowed redirects"):
+        fetch()
+    assert waits == []
+
+
 def test_damaged_note_starts_again(fetch, server, tmp_path):
     part = tmp_path / "d" / "a.part"
     part.parent.mkdir()
@@ -173,7 +189,12 @@ def test_complete_part_is_not_fetched_again(fetch, server, tmp_path):
         fetch(on_progress=stop)
     fetched = fetch()
     assert (fetched.path.read_bytes(), fetched.told_sha256) == (BODY, "ab")
+    assert fetch() == fetched
     assert len(server.seen) == 1
+    forget(fetched.path)
+    assert [*(tmp_path / "d").iterdir()] == []
+    assert fetch() == fetched
+    assert len(server.seen) == 2
 
 
 def test_full_disk_is_the_callers_error_and_keeps_the_part(fetch, monkeypatch):

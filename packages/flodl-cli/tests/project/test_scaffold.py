@@ -36,10 +36,11 @@ def test_every_form_has_valid_files_without_open_slots(made):
 def test_manifest_of_every_form_passes_the_check(made, project, monkeypatch):
     target, form = made
     monkeypatch.chdir(target)
-    assert project.fdl("config", "check").code == 0
+    assert project.fdl("config", "check", "--all-envs").code == 0
     page = project.fdl("--help").out
     assert "gpu-run" in page if form is not Form.NATIVE else "gpu-run" not in page
     assert "  shell " in page
+    assert "Environments" not in page
     first = (target / "fdl.yml.example").read_text().partition("\n")[0]
     assert first == "# yaml-language-server: $schema=./fdl.schema.json"
     assert (target / "fdl.schema.json").read_text() == project.fdl("config", "schema").out

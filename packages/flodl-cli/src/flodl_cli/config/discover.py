@@ -14,6 +14,10 @@ TEMPLATE_ENDINGS = (".example", ".dist")
 """What a project adds to the name of a manifest that everyone copies and changes."""
 
 
+SCHEMA_FILE = "fdl.schema.json"
+"""What editors check a manifest with: it lies beside it, needs no network, is no overlay."""
+
+
 def find_manifest(start: str) -> str | None:
     """The nearest manifest from the absolute path ``start`` upwards.
 
@@ -73,7 +77,8 @@ def overlay_files(manifest: str, name: str) -> list[str]:
     """The paths at which an overlay ``name`` of ``manifest`` may stand."""
     directory = os.path.dirname(manifest)
     endings = [os.path.splitext(each)[1] for each in MANIFEST_FILES]
-    return [os.path.join(directory, f"fdl.{name}{ending}") for ending in endings]
+    files = [f"fdl.{name}{ending}" for ending in endings]
+    return [os.path.join(directory, file) for file in files if file != SCHEMA_FILE]
 
 
 def overlay_of(manifest: str, name: str) -> str | None:
@@ -98,5 +103,6 @@ def overlay_names(manifest: str) -> list[str]:
         files = os.listdir(os.path.dirname(manifest))
     except OSError:
         return []
-    stems = (os.path.splitext(each) for each in files if each.startswith("fdl."))
+    ours = (each for each in files if each.startswith("fdl.") and each != SCHEMA_FILE)
+    stems = map(os.path.splitext, ours)
     return sorted({stem[4:] for stem, ending in stems if ending in endings and len(stem) > 4})

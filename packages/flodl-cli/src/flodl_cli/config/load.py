@@ -25,7 +25,17 @@ from flodl_cli.errors import ConfigError
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 
+_MOST_BYTES = 1 << 20
 _MOST_NODES = 100_000
+_DEEPEST = 100
+_YAML_TAG = "tag:yaml.org,2002:"
+_NO_DATA = {"bytes": "!!binary", "CommentedSet": "!!set"}
+"""What the parser makes of tags that a manifest has no use for."""
+
+_SYNTAX_HINT = (
+    "write one `key: value` a line, close quotes and brackets, and quote text that holds ': ' "
+    "or starts with a mark"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +72,26 @@ def spell_key_path(path: KeyPath) -> str:
     """``("commands", "x", "args", 0)`` as ``commands.x.args[0]``."""
     text = ""
     for key in path:
-        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
+        name = key or "''"
+        text += f"[{key}]" if isinstance(key, int) else f".{name}" if text else str(name)
     return text
+
+
+def spell(value: object) -> str:
+    """A value as a person would write it in the file; a large one by its kind only."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case Mapping():
+            return "a map"
+        case list() | tuple():
+            return "a list"
+        case str():
+            return repr(value)
+        case _:
+            return str(value)
 
 
 def load(file: Path) -> Document:
@@ -73,13 +101,17 @@ def load(file: Path) -> Document:
         ConfigError: The file cannot be read, is no YAML, or is not a map of text keys.
     """
     document = Document(file=file, data={})
+    text = _read(file)
     try:
-        root = _parse(file, _read(file))
+        root = _parse(file, text)
         if root is not None:
             document.data.update(_Plain(document).map(root, ()))
     except RecursionError as error:
         raise ConfigError(
-            "nested deeper than a manifest ever is", file=str(file), hint="take brackets away"
+            "nested deeper than a manifest ever is",
+            file=str(file),
+            line=_deep_line(text),
+            hint="take brackets away",
         ) from error
     return document
 
@@ -113,6 +145,16 @@ def _parse(file: Path, text: str) -> CommentedMap | None:
     )
 
 
+def _deep_line(text: str) -> int | None:
+    """The line on which the text is nested deeper than any manifest needs."""
+    depth = 0
+    for event in YAML(typ="rt", pure=True).parse(text):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > _DEEPEST:
+            return int(event.start_mark.line) + 1
+    return None
+
+
 def _refuse_loops(file: Path, text: str) -> None:
     """Stop at an alias inside of what it names, for which the parser would put nothing.
 
@@ -140,7 +182,15 @@ def _refuse_loops(file: Path, text: str) -> None:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_bytes().decode("utf-8-sig")
+        with file.open("rb") as stream:
+            content = stream.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ConfigError(
+                f"larger than {_MOST_BYTES >> 20} MiB, as no manifest is",
+                file=str(file),
+                hint="take out what is no setting, or divide it with inherit-from and path",
+            )
+        return content.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(
             f"cannot be read: {error.strerror}", file=str(file), hint="check its permissions"
@@ -158,12 +208,18 @@ def _read(file: Path) -> str:
 def _syntax_error(file: Path, error: MarkedYAMLError) -> ConfigError:
     mark = error.problem_mark or error.context_mark
     message = " ".join(part for part in (error.context, error.problem) if part)
+    hint = _SYNTAX_HINT
     if error.problem and error.problem.startswith("found duplicate key"):
         # The long form goes on to advise on the parser's own settings.
         key = error.problem.split('"')[1]
-        message = f"the key {key!r} is given twice in one map"
+        message, hint = f"the key {key!r} is given twice in one map", "keep one of them"
+    elif error.problem and "'\\t'" in error.problem:
+        hint = "indent with blanks: YAML takes no tab there"
     return ConfigError(
-        message or "not readable as YAML", file=str(file), line=mark.line + 1 if mark else None
+        message or "not readable as YAML",
+        file=str(file),
+        line=mark.line + 1 if mark else None,
+        hint=hint,
     )
 
 
@@ -181,7 +237,9 @@ class _Plain:
             if not isinstance(key, str):
                 self._note(path, _line(node, key, path, self._document.lines))
                 raise self._document.error(
-                    path, f"the key {key!r} is not text", hint="quote it, or name it otherwise"
+                    path,
+                    f"the key is {spell(key)}, not text",
+                    hint="quote it, or name it otherwise",
                 )
             key_text = self._text(str(key), path)
             here = (*path, key_text)
@@ -193,6 +251,8 @@ class _Plain:
     def _value(self, value: object, path: KeyPath) -> Any:
         if not isinstance(value, CommentedMap | CommentedSeq):
             return self._scalar(value, path)
+        if value.tag.value is not None:
+            raise self._no_tag(value.tag.value, path)
         if isinstance(value, CommentedMap):
             return self.map(value, path)
         return list(self._items(value, path))
@@ -209,20 +269,30 @@ class _Plain:
                 return value
             case str():
                 return self._text(str(value), path)
-            case int() if type(value).__name__ == "ScalarBoolean":
-                return bool(value)
             case int():
-                return int(value)
+                return bool(value) if type(value).__name__ == "ScalarBoolean" else int(value)
             case float():
                 return float(value)
             case datetime.date():
                 return value
+            case TaggedScalar() if value.tag.value == f"{_YAML_TAG}str":
+                return self._text(value.value, path)
             case TaggedScalar():
-                raise self._document.error(path, f"the tag {value.tag.value} has no meaning here")
-        raise self._document.error(path, f"a value of type {type(value).__name__} has no use here")
+                raise self._no_tag(value.tag.value, path)
+        raise self._no_tag(_NO_DATA[type(value).__name__], path)
+
+    def _no_tag(self, tag: str, path: KeyPath) -> ConfigError:
+        spelled = tag.replace(_YAML_TAG, "!!", 1)
+        return self._document.error(
+            path, f"the tag {spelled} has no meaning here", hint="take it away"
+        )
 
     def _text(self, text: str, path: KeyPath) -> str:
         """The text with the halves that JSON writes for rare characters put together."""
+        if "\0" in text:
+            raise self._document.error(
+                path, "holds the character 0x00, which no program can be given", hint="take it out"
+            )
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError as error:
@@ -238,7 +308,9 @@ class _Plain:
         self._nodes += 1
         if self._nodes > _MOST_NODES:
             raise self._document.error(
-                (), f"more than {_MOST_NODES} values once aliases are followed"
+                path[:1],  # what an alias brings in has lines of its own, elsewhere
+                f"more than {_MOST_NODES} values once aliases are followed",
+                hint="repeat fewer of them",
             )
         if line is not None:
             self._document.lines[path] = line

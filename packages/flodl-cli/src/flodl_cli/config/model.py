@@ -47,6 +47,12 @@ def _option_name(text: str) -> str:
     return text
 
 
+def _variable_name(text: str) -> str:
+    if "=" in text:
+        raise ValueError(f"{text!r} cannot name an environment variable: it holds =")
+    return text
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -54,7 +60,7 @@ class _Strict(BaseModel):
 Scalar: TypeAlias = bool | int | float | str
 OptionValue: TypeAlias = Scalar | list[Scalar]
 Text: TypeAlias = Annotated[str, Field(min_length=1)]
-EnvMap: TypeAlias = dict[Text, str]
+EnvMap: TypeAlias = dict[Annotated[Text, AfterValidator(_variable_name)], str]
 Options: TypeAlias = dict[Annotated[str, AfterValidator(_option_name)], OptionValue | None]
 
 

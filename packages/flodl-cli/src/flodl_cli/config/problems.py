@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from flodl_cli.config.load import Document, KeyPath
+from flodl_cli.config.load import Document, KeyPath, spell
 from flodl_cli.config.model import (
     CommandSpec,
     DdpBlock,
@@ -97,12 +97,12 @@ def _model_at(path: KeyPath) -> type[BaseModel]:
 def _wrong_kind(document: Document, path: KeyPath, details: list[ErrorDetails]) -> ConfigError:
     value: Any = details[0]["input"]
     kinds = [_KINDS.get(each["type"]) or each["ctx"]["expected"] for each in details]
-    message = f"must be {' or '.join(dict.fromkeys(kinds))}, not {_spell(value)}"
+    message = f"must be {' or '.join(dict.fromkeys(kinds))}, not {spell(value)}"
     hint = None
     if details[0]["type"] == "model_type" and isinstance(value, str) and path[0] == "commands":
         hint = f"write it as a run command: {path[-1]}: {{ run: {value!r} }}"
     elif kinds == ["text"] and isinstance(value, bool | int | float):
-        hint = f'quote it: "{_spell(value)}"'
+        hint = f'quote it: "{spell(value)}"'
     return document.error(path, message, hint=hint)
 
 
@@ -112,6 +112,8 @@ def _sentence(detail: ErrorDetails) -> str:
             return str(detail["ctx"]["error"])
         case "string_too_short":
             return "must not be empty"
+        case "string_pattern_mismatch":
+            return f"must have the form package.module:Class, not {spell(detail['input'])}"
         case "missing":
             return f"the key {detail['loc'][-1]!r} is missing"
         case _:
@@ -119,22 +121,5 @@ def _sentence(detail: ErrorDetails) -> str:
                 detail["msg"]
                 .replace("Input should be", "must be", 1)
                 .replace("String should", "must", 1)
-                + f", not {_spell(detail['input'])}"
+                + f", not {spell(detail['input'])}"
             )
-
-
-def _spell(value: object) -> str:
-    """A value as a person would write it in the file; a large one by its kind only."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return str(value).lower()
-        case dict():
-            return "a map"
-        case list():
-            return "a list"
-        case str():
-            return repr(value)
-        case _:
-            return str(value)

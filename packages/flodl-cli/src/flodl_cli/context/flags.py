@@ -141,7 +141,10 @@ class _Scanner:
 
     def _keep(self, name: str, value: str) -> None:
         if name in self._values:
-            raise UsageError(f"{name} is given twice: {self._values[name]!r} and {value!r}")
+            raise UsageError(
+                f"{name} is given twice: {self._values[name]!r} and {value!r}",
+                hint="keep one of them",
+            )
         self._values[name] = value
 
     def _color(self) -> bool | None:

@@ -21,11 +21,15 @@ from flodl_cli.libtorch.store import DOWNLOADS, Store, Variant
 from flodl_cli.libtorch.verify import Status, static_checks
 from flodl_cli.libtorch.wheel import find_prefix, link, now
 from flodl_cli.net.archive import extract
-from flodl_cli.net.http import Fetched, Fetcher, origin_note
+from flodl_cli.net.http import Fetched, Fetcher, forget
 from flodl_cli.terminal import listed
 
 _ROOM_FACTOR = 3.2
 """Room that is needed, as a multiple of the archive: the archive and what is in it."""
+
+
+class _WrongArchive(LibtorchError):
+    """What was fetched is whole, and is not the libtorch that was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,17 +105,23 @@ def installed(planned: Plan, store: Store) -> Variant | None:
 def install(planned: Plan, store: Store, fetcher: Fetcher, tell: Callable[[str], None]) -> Variant:
     """Carry out the plan; what was installed before stays as it is when anything fails.
 
+    When another fdl has installed the same while this one waited for it, that is taken.
+
     Raises:
         FdlError: The file cannot be fetched, is not the one that was published, or does not hold
             a libtorch for this machine.
     """
+    was_there = installed(planned, store) is not None
     with store.locked():
+        there = installed(planned, store)
+        if there is not None and not was_there:
+            return there
         if planned.archive is None:
             _from_wheel(planned, tell)
         else:
             fetched = _fetch(planned, planned.archive, store, fetcher)
             _from_archive(planned, fetched, tell)
-            fetched.path.unlink()
+            forget(fetched.path)
         if planned.target == store.root / planned.variant_id:
             return store.variant(planned.variant_id)
         name = planned.variant_id.partition("/")[2]
@@ -152,8 +162,7 @@ def _fetch(planned: Plan, archive: Archive, store: Store, fetcher: Fetcher) -> F
         ) from error
     expected = planned.sha256 or fetched.told_sha256
     if expected is not None and fetched.sha256 != expected.lower():
-        part.unlink()
-        origin_note(part).unlink(missing_ok=True)
+        forget(part)
         raise ChecksumError(
             f"{archive.file_name} has the SHA-256 {fetched.sha256}, and {expected} was published",
             hint="the file is deleted; run the command again, and with another --mirror if it "
@@ -170,15 +179,19 @@ def _from_archive(planned: Plan, fetched: Fetched, tell: Callable[[str], None]) 
             f"its SHA-256 is {fetched.sha256}"
         )
     tell("unpacking")
-    with staged(planned.target) as staging:
-        extract(fetched.path, staging, _without_top)
-        _finish(
-            planned,
-            staging,
-            tell,
-            sha256=fetched.sha256,
-            verified="no" if expected is None else "yes",
-        )
+    try:
+        with staged(planned.target) as staging:
+            extract(fetched.path, staging, _without_top)
+            _finish(
+                planned,
+                staging,
+                tell,
+                sha256=fetched.sha256,
+                verified="no" if expected is None else "yes",
+            )
+    except (ChecksumError, _WrongArchive):  # after all else, unpacking is tried again
+        forget(fetched.path)
+        raise
 
 
 def _from_wheel(planned: Plan, tell: Callable[[str], None]) -> None:
@@ -216,13 +229,13 @@ def _finish(
     planned: Plan, staging: Path, tell: Callable[[str], None], *, sha256: str, verified: str
 ) -> None:
     if library(staging / "lib", "torch") is None:
-        raise LibtorchError(
+        raise _WrongArchive(
             f"{planned.url} holds no libtorch: there is no lib/libtorch in it",
             hint="check --mirror and --sha256",
         )
     read, bucket = facts(staging), planned.bucket
     if read.get("torch", planned.version) != planned.version:
-        raise LibtorchError(
+        raise _WrongArchive(
             f"{planned.url} holds torch {read['torch']}, and {planned.version} was asked for",
             hint="nothing was installed; check --mirror",
         )
@@ -253,7 +266,7 @@ def _finish(
 def _refuse_broken(variant: Variant, planned: Plan) -> None:
     for check in static_checks(variant, planned.platform):
         if check.status is Status.FAIL and check.name == "files":
-            raise LibtorchError(
+            raise _WrongArchive(
                 f"{planned.url}: {check.message}", hint="nothing was installed; check --mirror"
             )
 

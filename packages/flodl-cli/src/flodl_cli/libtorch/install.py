@@ -20,7 +20,7 @@ def staged(target: Path) -> Iterator[Path]:
     was.
 
     Raises:
-        LibtorchError: The folder cannot be made or put in place.
+        LibtorchError: The folder cannot be made, filled or put in place.
     """
     staging = target.parent / f"{STAGING}{target.name}-{os.getpid()}"
     try:
@@ -34,6 +34,12 @@ def staged(target: Path) -> Iterator[Path]:
     try:
         yield staging
         _swap(staging, target)
+    except OSError as error:
+        about = f"{error.filename}: " if error.filename else ""
+        raise LibtorchError(
+            f"{target} cannot be made: {about}{error.strerror or error}",
+            hint="make room, or choose another place: --root, --path or FLODL_HOME",
+        ) from error
     finally:
         _clear(staging)
 

@@ -103,7 +103,10 @@ class Store:
                 hint=f"fdl libtorch activate VARIANT --as {self._case}",
             ) from None
         except OSError as error:
-            raise LibtorchError(f"{pointer} cannot be read: {error.strerror}") from error
+            raise LibtorchError(
+                f"{pointer} cannot be read: {error.strerror}",
+                hint="delete it; fdl libtorch activate VARIANT writes it anew",
+            ) from error
         if _ID.fullmatch(text) is None:
             raise LibtorchError(
                 f"{pointer} is damaged: {text[:60]!r} is no variant",
@@ -205,10 +208,11 @@ class Store:
         holder = self.root / ".lock.pid"
         try:
             with FileLock(self.root / ".lock", timeout=_LOCK_WAIT_S, is_singleton=True):
-                holder.write_text(str(os.getpid()), encoding="utf-8")
+                with contextlib.suppress(OSError):  # on a full disk prune must still be possible
+                    holder.write_text(str(os.getpid()), encoding="utf-8")
                 yield
         except Timeout as error:
-            pid = holder.read_text(encoding="utf-8") if holder.is_file() else "unknown"
+            pid = (holder.read_text(encoding="utf-8") if holder.is_file() else "") or "unknown"
             raise LibtorchError(
                 f"another fdl (process {pid}) is changing {self.root}",
                 hint="wait until it has finished",

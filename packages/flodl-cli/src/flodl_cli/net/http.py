@@ -20,6 +20,7 @@ _CHUNK_BYTES = 1 << 20
 _TIMEOUT_S = 30.0
 _DIGEST_HEADER = "x-amz-meta-checksum-sha256"
 _TRY_LATER = 429
+_NO_ADDRESS = (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.TooManyRedirects, UnicodeError)
 _MISSING = (403, 404)  # some hosts answer 403 for a file that is not there
 
 
@@ -73,10 +74,11 @@ class Fetcher:
     def fetch(self, url: str, part: Path) -> Fetched:
         """Fetch ``url`` into ``part``, going on with what ``part`` already holds of it.
 
-        An interrupted fetch leaves ``part`` and a note beside it, from which the next one resumes.
+        An interrupted fetch leaves ``part`` and a note beside it, from which the next one resumes;
+        a finished one leaves both too, and needs no network the next time. See `forget`.
 
         Raises:
-            DownloadError: The file is not there, or five attempts failed.
+            DownloadError: The file is not there, the address is none, or five attempts failed.
             OSError: ``part`` cannot be written.
         """
         reason = ""
@@ -85,10 +87,15 @@ class Fetcher:
                 self._sleep(_RETRY_DELAYS_S[attempt - 1])
             try:
                 told = self._attempt(url, part)
+            except _NO_ADDRESS as error:
+                raise DownloadError(
+                    f"{url} cannot be fetched: {error}",
+                    url=url,
+                    hint="check the address: --mirror or FDL_LIBTORCH_MIRROR, such as https://HOST",
+                ) from error
             except (httpx.TransportError, _Interrupted) as error:
                 reason = str(error) or type(error).__name__
                 continue
-            origin_note(part).unlink(missing_ok=True)
             return Fetched(
                 path=part,
                 size_bytes=part.stat().st_size,
@@ -113,7 +120,7 @@ class Fetcher:
             self._refuse(response, url)
             goes_on = origin is not None and _continues(response, origin, have)
             if response.status_code != httpx.codes.OK and not goes_on:
-                _forget(part)
+                forget(part)
                 raise _Interrupted("the file changed on the server")
             if not goes_on:
                 have = 0
@@ -185,6 +192,12 @@ def origin_note(part: Path) -> Path:
     return part.with_name(f"{part.name}.json")
 
 
+def forget(part: Path) -> None:
+    """Delete what was fetched into ``part``, so that the next fetch starts anew."""
+    part.unlink(missing_ok=True)
+    origin_note(part).unlink(missing_ok=True)
+
+
 def _resumable(url: str, part: Path) -> tuple[_Origin | None, int]:
     """What ``part`` is a part of and how much of it there is; nothing when it cannot be told."""
     try:
@@ -208,8 +221,3 @@ def _continues(response: httpx.Response, origin: _Origin, have: int) -> bool:
 def _note_origin(part: Path, origin: _Origin) -> None:
     part.parent.mkdir(parents=True, exist_ok=True)
     origin_note(part).write_text(json.dumps(asdict(origin)), encoding="utf-8")
-
-
-def _forget(part: Path) -> None:
-    part.unlink(missing_ok=True)
-    origin_note(part).unlink(missing_ok=True)

@@ -14,9 +14,9 @@ from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import YAMLError
 
 from flodl_cli.config.check import write_text
+from flodl_cli.config.discover import SCHEMA_FILE
 from flodl_cli.errors import FdlError, UsageError
 from flodl_cli.names import MANIFEST_FILES
-from flodl_cli.project.scaffold import SCHEMA_FILE
 
 FOLDER = "flodl-hf"
 _DESCRIPTION = "Try Hugging Face models as flodl graphs"

@@ -12,13 +12,11 @@ from pathlib import Path
 
 from flodl_cli import __version__
 from flodl_cli.config.check import manifest_schema
+from flodl_cli.config.discover import SCHEMA_FILE
 from flodl_cli.errors import FdlError, UsageError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _SLOT = re.compile(r"@@([A-Z]+)@@")
-SCHEMA_FILE = "fdl.schema.json"
-"""What editors check a manifest with; beside it, so that they need no network."""
-
 _DOCKERFILES = ("Dockerfile", "Dockerfile.cuda", "Dockerfile.rocm")
 
 

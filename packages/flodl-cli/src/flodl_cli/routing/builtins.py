@@ -49,7 +49,7 @@ def misuse(error: Any, name: str) -> FdlError:
     close = getattr(error, "possibilities", None)
     if close:
         message, hint = error.message, f"did you mean {' or '.join(sorted(close))}? {hint}"
-    message = message.replace("Value error, ", "", 1).rstrip(".")
+    message = " ".join(message.replace("Value error, ", "", 1).rstrip(".").split())
     message = message[:1].lower() + message[1:]
     if error.exit_code == UsageError("").exit_code:
         return UsageError(message, hint=hint)

@@ -34,7 +34,7 @@ def parse_gpus(text: str) -> GpuScope:
             raise UsageError(f"--gpus {text!r}: {shown} is no GPU", hint=f"it takes {_FORMS}")
         device = str(int(entry)) if entry.isdecimal() else entry
         if device in devices:
-            raise UsageError(f"--gpus {text!r}: {device} is listed twice")
+            raise UsageError(f"--gpus {text!r}: {device} is listed twice", hint="keep one of them")
         devices.append(device)
     return GpuScope(tuple(devices))
 
