@@ -113,8 +113,11 @@ class Recorder:
         place = Place(self._pool, self._side.stream, self._generators)
         updates = part.ends and signature.mode == "captured"
         known = next(iter(signature.programs.values()), None)
-        if part in (WHOLE, SPLIT):  # of the two one is in use at a time, and each has gradients
-            signature.programs.pop(SPLIT if part is WHOLE else WHOLE, None)
+        if part in (WHOLE, SPLIT) and part not in signature.let_go:
+            # of the two most loops need one, and each has gradients; who goes to and fro keeps both
+            other = SPLIT if part is WHOLE else WHOLE
+            if signature.programs.pop(other, None) is not None:
+                signature.let_go.add(other)
         self._pin_gradients()
         inputs = known.inputs if known else self._inputs_for(batch)
         inputs.fill(batch)

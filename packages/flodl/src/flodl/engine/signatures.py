@@ -26,6 +26,7 @@ class Signature:
         reason: Why it is a lower mode.
         programs: The recordings, by part of the accumulation window.
         refused: Parts that only save time, and could not be recorded.
+        let_go: Parts whose recordings made room for others; one that comes back makes no room.
         has_waited: Whether a step was taken so that a graph has state again before a recording.
     """
 
@@ -35,6 +36,7 @@ class Signature:
     reason: CaptureReason | None = None
     programs: dict[Part, Program] = field(default_factory=dict)
     refused: set[Part] = field(default_factory=set)
+    let_go: set[Part] = field(default_factory=set)
     has_waited: bool = False
     replays: int = 0
     changes_in_a_row: int = 0
