@@ -10,6 +10,7 @@ import torch
 
 from flodl.core.errors import ConfigError, DatasetFormatError, DatasetUnavailableError
 from flodl.data import DataLoader, MemmapDataSet, TokenWindows
+from flodl.data.streaming import FetchSource
 
 
 @pytest.fixture
@@ -65,6 +66,32 @@ def test_what_travels_to_another_process_is_the_path(arrays: dict[str, Path], to
                 again.get_batch([2]).values(), data.get_batch([2]).values(), strict=True
             )
         )
+
+
+def test_batches_are_written_into_the_memory_that_is_given(
+    arrays: dict[str, Path], tokens: Path
+) -> None:
+    for data in (MemmapDataSet(arrays), TokenWindows(tokens, 4, "uint16")):
+        made: list[torch.Tensor] = []
+
+        def empty(shape: Any, dtype: torch.dtype, made: list[torch.Tensor] = made) -> torch.Tensor:
+            made.append(torch.empty(shape, dtype=dtype))
+            return made[-1]
+
+        batch = FetchSource(data).gather(torch.tensor([2, 0]), empty)
+        assert [part.data_ptr() for part in batch] == [part.data_ptr() for part in made]
+        expected = data.get_batch([2, 0]).values()
+        assert all(torch.equal(a, b) for a, b in zip(batch, expected, strict=True))
+
+
+def test_arrays_of_the_other_byte_order_are_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=">f4").reshape(3, 2))
+    np.save(tmp_path / "t.npy", np.arange(9, dtype=">i4"))
+    assert MemmapDataSet({"x": tmp_path / "x.npy"}).get_batch([2, 1])["x"].tolist() == [
+        [4, 5],
+        [2, 3],
+    ]
+    assert TokenWindows(tmp_path / "t.npy", 4)[1]["target"].tolist() == [5, 6, 7, 8]
 
 
 def test_windows_have_the_next_token_as_target(tokens: Path) -> None:

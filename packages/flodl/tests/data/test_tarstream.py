@@ -17,6 +17,7 @@ from flodl.core.errors import (
 from flodl.data import DataLoader, TarStream
 from flodl.data.tarstream import expand_braces
 
+DECODERS_OF_BYTES: dict[str, Any] = {"x": bytes, "n": bytes.decode}
 DECODERS = {"x": lambda data: torch.tensor(list(data)), "cls": int}
 
 
@@ -113,6 +114,35 @@ def test_compressed_archives_and_other_keys_are_read(tmp_path: Path) -> None:
     write(tmp_path / "b.tar.gz", [1, 2], "w:gz", json=b"{}")
     stream = TarStream([tmp_path / "b.tar.gz"], DECODERS)
     assert [sample["cls"] for sample in stream] == [1, 2]
+
+
+@pytest.mark.parametrize("format_", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_kind_of_header_is_read_as_tarfile_reads_it(tmp_path: Path, format_: int) -> None:
+    names = ["a", "train/b", "träin/ü", f"{'d' * 90}/c", "é" * 60, "x" * 95, "with space/0 1"]
+    if format_ == tarfile.USTAR_FORMAT:
+        names.remove("é" * 60)  # more bytes than such a header has room for
+    with tarfile.open(tmp_path / "a.tar", "w", format=format_, encoding="utf-8") as archive:
+        folder = tarfile.TarInfo("train")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        link = tarfile.TarInfo("train/link.x")
+        link.type, link.linkname = tarfile.SYMTYPE, "b.x"
+        archive.addfile(link)
+        for number, name in enumerate(names):
+            for key, content in (("x", bytes(range(number * 100 % 255))), ("n", name.encode())):
+                info = tarfile.TarInfo(f"{name}.{key}")
+                info.size, info.mtime = len(content), 1.5
+                archive.addfile(info, io.BytesIO(content))
+        old = tarfile.TarInfo("old.x")
+        old.type = tarfile.AREGTYPE
+        archive.addfile(old)
+        archive.addfile(tarfile.TarInfo("old.n"))
+    read = list(TarStream([tmp_path / "a.tar"], DECODERS_OF_BYTES))
+    assert [sample["n"] for sample in read] == [*names, ""]
+    assert [sample["x"] for sample in read] == [
+        *(bytes(range(number * 100 % 255)) for number in range(len(names))),
+        b"",
+    ]
 
 
 def test_a_sample_without_a_key_is_named(tmp_path: Path) -> None:

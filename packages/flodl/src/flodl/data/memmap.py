@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from flodl.core.errors import ConfigError, DatasetFormatError, DatasetUnavailableError
+from flodl.data.assembly import empty as ordinary
 from flodl.data.dataset import check_indices
 from flodl.data.sampler import whole_number
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import DTypeLike, NDArray
+
+    from flodl.data.assembly import Empty
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
 
@@ -29,13 +32,34 @@ class _Map:
         self.path = Path(path)
         self._dtype = None if dtype is None else np.dtype(dtype)
         self._array: NDArray[Any] | None = None
+        self._windows: NDArray[Any] | None = None
+        self._torch_dtype: torch.dtype | None = None
+
+    def rows(self, rows: NDArray[np.int64], empty: Empty) -> Tensor:
+        """Return copies of rows that are there, in memory that ``empty`` makes."""
+        array = self.array
+        if self._torch_dtype is None:
+            self._torch_dtype = torch.from_numpy(np.empty(0, array.dtype.newbyteorder("="))).dtype
+        made = empty((len(rows), *array.shape[1:]), self._torch_dtype)
+        if array.dtype.isnative:
+            # with another mode than "clip" NumPy takes the way over a copy
+            np.take(array, rows, axis=0, out=made.numpy(), mode="clip")
+        else:
+            made.numpy()[...] = array[rows]
+        return made
+
+    def windows(self, size: int) -> NDArray[Any]:
+        """Return a view of each run of ``size`` values of a row; always asked for one size."""
+        if self._windows is None:
+            self._windows = np.lib.stride_tricks.sliding_window_view(self.array, size)
+        return self._windows
 
     def __getstate__(self) -> tuple[Path, np.dtype[Any] | None]:
         return self.path, self._dtype
 
     def __setstate__(self, state: tuple[Path, np.dtype[Any] | None]) -> None:
         self.path, self._dtype = state
-        self._array = None
+        self._array = self._windows = self._torch_dtype = None
 
     @property
     def array(self) -> NDArray[Any]:
@@ -116,11 +140,13 @@ class MemmapDataSet:
 
     def get_batch(self, indices: Tensor | Sequence[int]) -> dict[str, Tensor]:
         """Return copies of the given rows; raise ``IndexError`` outside ``[0, len)``."""
+        return self.stacked(indices, ordinary)
+
+    def stacked(self, indices: Tensor | Sequence[int], empty: Empty) -> dict[str, Tensor]:
+        """Return the same in memory that ``empty`` makes."""
         rows = check_indices(indices, self._length).numpy()
-        return {
-            name: torch.from_numpy(np.ascontiguousarray(part.array[rows]))
-            for name, part in zip(self.names, self._maps, strict=True)
-        }
+        parts = zip(self.names, self._maps, strict=True)
+        return {name: part.rows(rows, empty) for name, part in parts}
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         return {name: rows[0] for name, rows in self.get_batch([index]).items()}
@@ -178,10 +204,17 @@ class TokenWindows:
 
     def get_batch(self, indices: Tensor | Sequence[int]) -> dict[str, Tensor]:
         """Return the given windows; raise ``IndexError`` outside ``[0, len)``."""
+        return self.stacked(indices, ordinary)
+
+    def stacked(self, indices: Tensor | Sequence[int], empty: Empty) -> dict[str, Tensor]:
+        """Return the same in memory that ``empty`` makes."""
         starts = check_indices(indices, self._length).numpy() * self.stride
-        windows = np.lib.stride_tricks.sliding_window_view(self._map.array, self.seq_len + 1)
-        tokens = torch.from_numpy(windows[starts].astype(np.int64))
-        return {"input": tokens[:, :-1].contiguous(), "target": tokens[:, 1:].contiguous()}
+        tokens = self._map.windows(self.seq_len + 1)[starts]
+        batch = {}
+        for name, part in (("input", tokens[:, :-1]), ("target", tokens[:, 1:])):
+            batch[name] = empty(part.shape, torch.int64)
+            batch[name].numpy()[...] = part
+        return batch
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         return {name: rows[0] for name, rows in self.get_batch([index]).items()}

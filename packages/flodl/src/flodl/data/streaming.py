@@ -11,6 +11,7 @@ from flodl.core.errors import DataWorkerError, SampleError
 from flodl.data.adapter import DataSetAdapter
 from flodl.data.batch import default_names
 from flodl.data.dataset import as_tensors, declared_names, fields_of
+from flodl.data.memmap import MemmapDataSet, TokenWindows
 
 if TYPE_CHECKING:
     from flodl.data.assembly import Empty
@@ -71,7 +72,7 @@ class FetchSource:
         return self._checked(as_tensors(values, "get_batch gave"), rows.numel())
 
     def _read(self, rows: Tensor, empty: Empty) -> Fields:
-        if isinstance(self._dataset, DataSetAdapter):
+        if isinstance(self._dataset, DataSetAdapter | MemmapDataSet | TokenWindows):
             return self._dataset.stacked(rows, empty)
         return self._dataset.get_batch(rows)
 

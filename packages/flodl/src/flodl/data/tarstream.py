@@ -195,11 +195,39 @@ class _StrictHeader(tarfile.TarInfo):
     """Takes a damaged or missing header for an error, where ``tarfile`` takes it for the end."""
 
     @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Read name and size of an ordinary file here, which is quicker; leave others to tarfile.
+
+        Places of the fields: POSIX.1-1988, ustar interchange format.
+        """
+        name = bytes(buf[:100]).partition(b"\0")[0]
+        is_ordinary = (
+            len(buf) == tarfile.BLOCKSIZE
+            and buf[257:262] == b"ustar"
+            and buf[156:157] in tarfile.REGTYPE + tarfile.AREGTYPE
+            and not buf[345]  # no prefix of the name
+            and name
+            and not name.endswith(b"/")
+        )
+        if is_ordinary:
+            size, total = _octal(buf[124:136]), _octal(buf[148:156])
+            if size is not None and total == sum(buf) - sum(buf[148:156]) + 8 * ord(" "):
+                made = cls(name.decode(encoding, errors))
+                made.size, made.chksum, made.type = size, total, bytes(buf[156:157])
+                return made
+        return super().frombuf(buf, encoding, errors)
+
+    @classmethod
     def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
         try:
             return super().fromtarfile(tarfile)
         except _NO_HEADER as error:
             raise ReadError(f"no end mark, but at byte {tarfile.offset}: {error}") from error
+
+
+def _octal(field: bytes | bytearray) -> int | None:
+    digits = bytes(field).strip(b" \0")
+    return int(digits, 8) if digits.isdigit() and not digits.strip(b"01234567") else None
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -242,9 +270,9 @@ def _content(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo) -> b
         raise DatasetFormatError(
             os.fspath(path), None, f"{member.name} has {member.size} bytes: more than 1 GiB"
         )
-    content: IO[bytes] | None = archive.extractfile(member)
-    assert content is not None
-    data = content.read(member.size)
+    stream = cast("IO[bytes]", archive.fileobj)
+    stream.seek(member.offset_data)
+    data = stream.read(member.size)
     if len(data) < member.size:
         raise DatasetFormatError(os.fspath(path), None, f"{member.name} is cut off")
     return data

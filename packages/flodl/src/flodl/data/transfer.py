@@ -117,14 +117,13 @@ class StreamTransfer:
 
     def send(self, batch: Batch) -> Sent:
         """Begin the copy on the stream of copies; raise torch's error when memory runs out."""
-        with torch.cuda.device(self._device):  # threads start on device 0
+        if any(tensor.is_cuda for tensor in batch):
+            wait_for_current(self._stream)
+        with StreamGuard(self._stream):  # and on its device: threads start on device 0
             host = pinned(batch)
-            if any(tensor.is_cuda for tensor in batch):
-                wait_for_current(self._stream)
-            with StreamGuard(self._stream):
-                moved = host.to(self._device, non_blocking=True)
-                arrived = GpuEvent(timing=False, device=self._device)
-                arrived.record()
+            moved = host.to(self._device, non_blocking=True)
+            arrived = GpuEvent(timing=False, device=self._device)
+            arrived.record_on(self._stream)
         self._wait_for_room(arrived, sum(t.nbytes for t in host if not t.is_cuda))
         return Sent(moved, arrived)
 
