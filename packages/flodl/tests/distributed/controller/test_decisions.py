@@ -522,6 +522,15 @@ def test_a_window_that_lasts_ten_times_as_long_as_predicted_is_told_with_who_it_
     assert all(run.roster.members[uid].is_alive for uid in (A, B, C))
 
 
+@pytest.mark.parametrize(("left", "wall_ms"), [(22, 125), (25, 125), (26, 100), (60, 100)])
+def test_a_short_rest_of_an_epoch_is_taken_with_the_window_before_it(left, wall_ms):
+    driver = training(plan=WorkPlan(samples=8 * (8 + left), batch_size=8, num_epochs=2))
+    number = driver.window()  # of two leases of 4; windows are to last ten batches of 10 ms
+    driver.all(lambda uid: Reduced(window=number, ms=1.0))
+    targets = driver.run.window.targets
+    assert [target.wall_ms for target in targets.values()] == pytest.approx([wall_ms] * 2)
+
+
 def test_windows_of_no_prediction_are_not_called_slow():
     driver = training()
     driver.tick(50)

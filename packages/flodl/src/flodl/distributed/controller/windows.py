@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from flodl.distributed.config import Timeouts
@@ -23,6 +24,8 @@ from flodl.distributed.protocol.ranges import cut
 from flodl.distributed.protocol.values import Target
 
 SLOW_WINDOW = 10
+LONGEST_LAST = 1.25
+"""Windows that the end of an epoch may last: a quarter more than one is cheaper than two."""
 MOST_BAD_WINDOWS = 3
 CLOSE_NOW = Target(steps=0)
 
@@ -78,6 +81,8 @@ def _targets(run: Run) -> dict[str, Target]:
     most = None if limit is None else min(counts.values()) + limit
     if config.mode.is_cadence and elche.is_calibrated and config.deterministic is None:
         wall_ms = elche.anchor_wall_ms
+        if _rest_ms(run) <= LONGEST_LAST * wall_ms:
+            wall_ms *= LONGEST_LAST
         return {
             uid: Target(steps=most, wall_ms=max(1e-3, wall_ms - slack), at_end=at_end)
             for uid, slack in elche.slack_of(run.world).items()
@@ -90,6 +95,14 @@ def _targets(run: Run) -> dict[str, Target]:
         uid: Target(steps=steps, at_end=at_end, overshoot=overshoot)
         for uid, steps in capped.items()
     }
+
+
+def _rest_ms(run: Run) -> float:
+    """Return how long all members together need for what is left of the open epochs."""
+    left = sum(map(run.ledger.free_batches, run.ledger.open_epochs))
+    left += sum(map(run.ledger.untrained_batches, run.world))
+    speeds = [1 / ms for uid in run.world if (ms := run.cadence.ms_of(uid)) is not None]
+    return left / sum(speeds) if speeds else math.inf
 
 
 def close_now(run: Run) -> None:
