@@ -42,7 +42,8 @@ class Observer:
     """Writes a copy of what all ranks share whenever that has changed.
 
     A rank that averages at every step is looked at now and then. One that takes an average over
-    whole holds it when its version has changed. One that blends towards the average by ``alpha``
+    whole holds it when its parameters are not what its optimizer left, of which the smallest one
+    tells, so that looking costs next to nothing. One that blends towards the average by ``alpha``
     holds ``(1 - alpha) * before + alpha * average``, which gives the average back.
 
     Args:
@@ -58,7 +59,7 @@ class Observer:
     def keep(self, model: nn.Module) -> None:
         """Remember a model as the optimizer left it, where averages change it in between."""
         if not self._config.mode.is_sync:
-            self._kept = _flat(model)
+            self._kept = self._looked_at(model)
 
     def shared(self, model: nn.Module) -> list[Tensor] | None:
         """Return what all ranks share, before a step, if it is to be looked at."""
@@ -66,11 +67,16 @@ class Observer:
         if self._config.mode.is_sync:
             is_due = self._steps > 1 and (self._steps - 1) % self._task.every == 0
             return state_of(model) if is_due else None
-        now, before = _flat(model), self._kept
+        now, before = self._looked_at(model), self._kept
         if before is None or torch.equal(now, before):
             return None
         alpha = self._config.alpha
-        return [now] if alpha is None else [before + (now - before) / alpha]
+        return state_of(model) if alpha is None else [before + (now - before) / alpha]
+
+    def _looked_at(self, model: nn.Module) -> Tensor:
+        if self._config.alpha is None:
+            return min(model.parameters(), key=Tensor.numel).detach().clone()
+        return _flat(model)
 
 
 def _flat(model: nn.Module) -> Tensor:
