@@ -1,8 +1,9 @@
 """What watching a run costs it: one training step with and without each part of the monitor.
 
 A step is matrix work calibrated to about five milliseconds, in epochs of the same length. Each
-round runs the bare loop and one arm after the other, in changing order, and gives the ratio of
-their median steps; the figure is the median ratio over the rounds. Clients are a process of
+round runs the bare loop, an arm twice, and the bare loop again, or the other way round: a machine
+that grows slower or faster meanwhile does so for both. It gives the ratio of their median steps;
+the figure is the median ratio over the rounds. Clients are a process of
 their own, which shares the cores with the training, as a browser on the same machine would.
 
 Two parts are measured by themselves: a monitor that nothing is asked of, by the time of its call
@@ -25,6 +26,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -35,8 +37,8 @@ from flodl.monitor.timeline import Timeline
 
 STEP_MS = 5.0
 STEPS_PER_EPOCH = 100
-DEFAULT_ROUNDS = 5
-DEFAULT_SECONDS = 4.0
+DEFAULT_ROUNDS = 9
+DEFAULT_SECONDS = 1.0
 PAGE_SHARE = 0.005
 _PAGE_RUN_S = 60.0
 
@@ -58,6 +60,13 @@ while True:
         if key.fileobj is sys.stdin or not key.fileobj.recv(1 << 16):
             sys.exit()
 """
+
+
+class Taken(Protocol):
+    """Runs a loop and returns the seconds of its steps."""
+
+    def __call__(self, *, is_on: bool) -> list[float]:
+        """Run it with a part, or without."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +153,7 @@ def run(
 
     Args:
         rounds: How often each arm runs.
-        seconds: Length of each run.
+        seconds: Length of each run, of which a round has four.
         arms: What is measured.
     """
     threads = torch.get_num_threads()
@@ -185,15 +194,22 @@ def calibrated_step(wanted_ms: float) -> tuple[Callable[[], torch.Tensor], float
 
 
 def _measured(arm: Arm, step: Callable[[], torch.Tensor], steps: int, rounds: int) -> ArmResult:
+    def taken(*, is_on: bool) -> list[float]:
+        return _watched_steps(arm, step, steps) if is_on else _bare_steps(step, steps)
+
+    return ArmResult(name=arm.name, bar=arm.bar, ratios=_ratios(taken, rounds))
+
+
+def _ratios(taken: Taken, rounds: int) -> tuple[float, ...]:
+    """Return the ratio of median steps with a part to those without, for each round."""
     ratios = []
     for number in range(rounds):
-        pair: dict[bool, float] = {}
-        # the second of two runs may find the machine warmer: turns change
-        for is_on in (False, True) if number % 2 == 0 else (True, False):
-            taken = _watched_steps(arm, step, steps) if is_on else _bare_steps(step, steps)
-            pair[is_on] = statistics.median(taken)
-        ratios.append(pair[True] / pair[False])
-    return ArmResult(name=arm.name, bar=arm.bar, ratios=tuple(ratios))
+        pair: dict[bool, list[float]] = {True: [], False: []}
+        first = number % 2 == 1
+        for is_on in (first, not first, not first, first):
+            pair[is_on] += taken(is_on=is_on)
+        ratios.append(statistics.median(pair[True]) / statistics.median(pair[False]))
+    return tuple(ratios)
 
 
 def _idle_monitor(
@@ -214,15 +230,13 @@ def _idle_monitor(
 def _profiled(steps: int, rounds: int) -> ArmResult:
     """Return the ratio of a graph's training steps with its profile to those without."""
     graph, step = _graph_step(STEP_MS)
-    ratios = []
-    for number in range(rounds):
-        pair: dict[bool, float] = {}
-        for is_on in (False, True) if number % 2 == 0 else (True, False):
-            (graph.enable_profiling if is_on else graph.disable_profiling)()
-            step()
-            pair[is_on] = statistics.median(_bare_steps(step, steps))
-        ratios.append(pair[True] / pair[False])
-    return ArmResult(name="profile of a graph", bar=1.02, ratios=tuple(ratios))
+
+    def taken(*, is_on: bool) -> list[float]:
+        (graph.enable_profiling if is_on else graph.disable_profiling)()
+        step()
+        return _bare_steps(step, steps)
+
+    return ArmResult(name="profile of a graph", bar=1.02, ratios=_ratios(taken, rounds))
 
 
 def _graph_step(wanted_ms: float) -> tuple[Graph, Callable[[], torch.Tensor]]:
@@ -344,7 +358,7 @@ def render(result: DashboardResult) -> str:
     ]
     lines += [
         f"{arm.name:24} {arm.ratio:7.4f} {min(arm.ratios):7.4f} {max(arm.ratios):7.4f} "
-        f"{arm.bar:6.2f}{'' if arm.holds else '  MISSED'}"
+        f"{arm.bar:6.3f}{'' if arm.holds else '  MISSED'}"
         for arm in result.arms
     ]
     missed = "" if result.page_s <= PAGE_SHARE * _PAGE_RUN_S else "  MISSED"
