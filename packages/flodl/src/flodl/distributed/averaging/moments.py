@@ -44,7 +44,7 @@ class SharedMoments:
         self._optimizer = optimizer
         self._part = 0.0
         slowest = max(group["betas"][0] for group in optimizer.param_groups)
-        self._warm_steps = round(2 / (1 - slowest)) if slowest < 1 else 0
+        self._warm_steps = round(1 / (1 - slowest)) if slowest < 1 else 0
         self._world = 1
         self._found = deque([1.0] * _WINDOWS, maxlen=_WINDOWS)
         self._used = 1.0
