@@ -531,6 +531,38 @@ def test_a_short_rest_of_an_epoch_is_taken_with_the_window_before_it(left, wall_
     assert [target.wall_ms for target in targets.values()] == pytest.approx([wall_ms] * 2)
 
 
+def exited(uid, incarnation=0):
+    return RankExit(uid=uid, incarnation=incarnation, code=1)
+
+
+def test_ranks_that_end_before_the_run_begins_and_stay_away_end_it():
+    driver = Driver()
+    driver.hello(A)
+    driver.hello(B)
+    driver.ready(A)
+    driver.host("h0", exited(B))
+    driver.hello(B, incarnation=1)  # started again
+    driver.tick(30)
+    assert driver.run.state is RunState.WAITING
+    driver.host("h0", dataclasses.replace(exited(B, 1), log_tail="Trace\n  ImportError: no\n"))
+    driver.tick(1)
+    assert driver.run.state is RunState.WAITING
+    driver.tick(2 * driver.run.settings.timeouts.heartbeat)
+    assert driver.run.state is RunState.FAILED
+    assert driver.run.reason == (
+        "join: 2 ranks are needed, and there ended before the run began: rank1 exit 1 "
+        "(ImportError: no)"
+    )
+
+
+def test_a_run_goes_on_waiting_where_others_may_come():
+    driver = Driver(join=JoinRules(least=1))
+    driver.hello(A)
+    driver.host("h0", exited(A))
+    driver.tick(60)
+    assert driver.run.state is RunState.WAITING
+
+
 def test_windows_of_no_prediction_are_not_called_slow():
     driver = training()
     driver.tick(50)

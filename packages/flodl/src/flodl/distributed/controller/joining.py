@@ -12,7 +12,13 @@ from flodl.distributed.controller.admission import (
     warnings,
 )
 from flodl.distributed.controller.callbacks import queue_checkpoint, start_waiting
-from flodl.distributed.controller.recovering import UNSEEN, fence, lose, reconfigure
+from flodl.distributed.controller.recovering import (
+    UNSEEN,
+    cannot_start,
+    fence,
+    lose,
+    reconfigure,
+)
 from flodl.distributed.controller.roster import Member, MemberState
 from flodl.distributed.controller.run import Run, RunState
 from flodl.distributed.protocol.messages import Accept, Hello, Ready
@@ -177,6 +183,24 @@ def on_join_cap(run: Run) -> None:
     there = ", ".join(member.uid for member in run.roster if member.is_alive) or "nobody"
     least = run.settings.join.least
     run.go(RunState.FAILED, f"join: {least} ranks are needed and joined: {there}")
+
+
+def on_restart_overdue(run: Run) -> None:
+    """Members died before the run began, and their hosts did not start them again."""
+    if not cannot_start(run):
+        return
+    least = run.settings.join.least
+    ends = [_ended(run, member) for member in run.roster if not member.is_alive]
+    text = f"{least} ranks are needed, and there ended before the run began: {', '.join(ends)}"
+    run.go(RunState.FAILED, f"join: {text}")
+
+
+def _ended(run: Run, member: Member) -> str:
+    """Return how a member has ended, with the last line that it printed."""
+    tails = [str(d.get("log_tail", "")) for d in run.history.deaths if d["uid"] == member.uid]
+    lines = tails[-1].strip().splitlines() if tails else []
+    said = f" ({lines[-1].strip()})" if lines else ""
+    return f"rank{member.number} {member.cause}{said}"
 
 
 def on_boot_overdue(run: Run, uid: str) -> None:

@@ -19,6 +19,8 @@ WITH_GENERATION = frozenset(
     {RunState.FORMING, RunState.TRAINING, RunState.RECONFIGURING, RunState.DRAINING}
 )
 MOST_STALLS = 1
+RESTART_BEATS = 2
+"""Heartbeats in which a host that starts a process again will have said so."""
 UNSEEN = "unseen"
 """Cause of a death that was told to a controller which died as well, until it is told again."""
 
@@ -157,6 +159,8 @@ def lose(run: Run, member: Member, cause: str, **details: Plain) -> None:
     if was in (MemberState.BOOTING, MemberState.READY):
         if run.ending is not None and run.ending.is_failed:
             end_without_loss(run)
+        elif cannot_start(run):
+            run.set_deadline("restart", RESTART_BEATS * run.settings.timeouts.heartbeat)
         return
     if member.uid in run.world:
         run.recovery.lost.append(member.uid)
@@ -167,6 +171,16 @@ def lose(run: Run, member: Member, cause: str, **details: Plain) -> None:
     if limit is not None and len(run.history.deaths) > limit and run.ending is None:
         run.ending = Ending(reason="max_failures", is_failed=True)
     _LOSS_IN.get(run.state, _take_back_work)(run, cause)
+
+
+def cannot_start(run: Run) -> bool:
+    """Return whether all who were to come have come, and too few of them are left to begin."""
+    rules = run.settings.join
+    if run.started or run.state is not RunState.WAITING or rules.target is None:
+        return False
+    members = list(run.roster)
+    there = sum(member.is_alive for member in members)
+    return len(members) >= rules.target and there < rules.least
 
 
 def _end_generation(run: Run, cause: str) -> None:

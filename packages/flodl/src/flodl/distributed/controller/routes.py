@@ -198,6 +198,7 @@ TIMERS: dict[str, Callable[..., None]] = {
     "join_window": joining.on_window_end,
     "join_cap": joining.on_join_cap,
     "boot": joining.on_boot_overdue,
+    "restart": joining.on_restart_overdue,
     "quorum": liveness.on_quorum_overdue,
     "formation": forming.on_overdue,
     "quiesce": recovering.on_overdue,

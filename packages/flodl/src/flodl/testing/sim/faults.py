@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from flodl.core.errors import ConfigError
 from flodl.distributed.launch.threads.link import Killed
 
-FaultKind = Literal["kill", "exception", "oom", "nan", "stop", "slow"]
+FaultKind = Literal["kill", "exception", "oom", "nan", "stop", "slow", "controller_kill"]
 Profile = Callable[[float], float]
 """Milliseconds by the seconds since a rank's first batch: a device that throttles, say."""
 _POINTS = ("step", "barrier", "reduce", "after_reduce", "checkpoint", "eval", "form")
@@ -29,7 +29,8 @@ class Fault:
         kind: ``"kill"``: as kill -9. ``"exception"``: the user's step raises ``ValueError``.
             ``"oom"``: it runs out of memory. ``"nan"``: its loss is NaN. ``"stop"``: the rank
             freezes, for good or for some seconds. ``"slow"``: from then on each batch takes
-            ``delay_ms`` more.
+            ``delay_ms`` more. ``"controller_kill"``: the controller is killed, which is started
+            again; with ranks that are processes only.
         delay_ms: For ``"slow"``.
         seconds: For ``"stop"``: after which the rank goes on; ``None``: never.
 

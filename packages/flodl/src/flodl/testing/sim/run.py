@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from flodl.checkpoint import checkpoint_info, load_checkpoint
+from flodl.core.errors import ConfigError, FlodlError
 from flodl.data import Batch, BatchDataSet, DataSet
 from flodl.distributed.config import ElasticConfig, ElCheConfig, Timeouts
 from flodl.distributed.controller.commands import (
@@ -51,7 +52,9 @@ class SimResult:
         evals: Results of evaluations by epoch.
         alerts: Codes and texts of alerts, in order.
         state: Parameters and buffers at the end; empty where the run failed.
-        models: The parameters that each rank held when it ended, by its number.
+        models: The parameters that each rank held when it ended, by its number; empty where ranks
+            were processes.
+        error: What ``join()`` raised, where ranks were processes.
     """
 
     finish: Finish
@@ -60,6 +63,7 @@ class SimResult:
     alerts: list[tuple[str, str]] = field(default_factory=list)
     state: dict[str, Tensor] = field(default_factory=dict)
     models: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    error: FlodlError | None = None
 
     @property
     def accounting(self) -> Sequence[Mapping[str, Any]]:
@@ -139,8 +143,14 @@ def run_threads(  # noqa: PLR0913 - the settings of a run
         limit_s: Seconds after which the run is given up.
 
     Raises:
+        ConfigError: A fault needs processes.
         TimeoutError: The run did not end in time.
     """
+    if any(fault.kind == "controller_kill" for fault in faults):
+        raise ConfigError(
+            "kind='controller_kill': the controller of threads is a part of this program",
+            hint="use run_processes",
+        )
     elastic = ElasticConfig(respawn=0) if elastic is None else elastic
     timeouts = Timeouts() if timeouts is None else timeouts
     length: int = len(dataset)
@@ -280,10 +290,10 @@ class _Sim:
         if step is None:
             return self._job
         assert isinstance(gate, Injector)
-        return replace(self._job, train_step=_with_faults(step, gate))
+        return replace(self._job, train_step=with_faults(step, gate))
 
 
-def _with_faults(train_step: TrainStepFn, injector: Injector) -> TrainStepFn:
+def with_faults(train_step: TrainStepFn, injector: Injector) -> TrainStepFn:
     """Return a step function in which the faults of a rank happen."""
 
     def step(model: nn.Module, batch: Batch) -> Any:

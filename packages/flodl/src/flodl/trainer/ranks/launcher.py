@@ -226,7 +226,12 @@ class _Launched:
                 self._states.set(str(note["state"]), str(note.get("reason", "")))
             case "alert":
                 level = {"info": logging.INFO, "error": logging.ERROR}
-                _logger.log(level.get(str(note["level"]), logging.WARNING), "%s", note["message"])
+                _logger.log(
+                    level.get(str(note["level"]), logging.WARNING),
+                    "%s",
+                    note["message"],
+                    extra={"alert": str(note["code"])},
+                )
             case "epoch":
                 self._epoch(metrics_of(note))
             case "eval":

@@ -59,6 +59,22 @@ class OpenGate:
         self.is_killed = True
 
 
+def point_of(message: Message) -> str | None:
+    """Return the point that a rank comes to with a message, such as ``"reduce:3"``."""
+    match message:
+        case AtBarrier():
+            return f"barrier:{message.window}"
+        case ReduceGo():
+            return f"reduce:{message.window}"
+        case Reduced():
+            return f"after_reduce:{message.window}"
+        case World():
+            return f"form:{message.gen}"
+        case RunCallback():
+            return f"{message.kind}:{message.epoch}"
+    return None
+
+
 class ThreadLink:
     """What ``RankLink`` is to a process, for a thread.
 
@@ -87,18 +103,10 @@ class ThreadLink:
         self._check()
         mail = self.mailbox.take()
         for each in mail:
-            if isinstance(each, FromController):
-                self._reach(each.message)
+            point = point_of(each.message) if isinstance(each, FromController) else None
+            if point is not None:
+                self.gate.reach(point)
         return mail
-
-    def _reach(self, message: Message) -> None:
-        match message:
-            case ReduceGo():
-                self.gate.reach(f"reduce:{message.window}")
-            case World():
-                self.gate.reach(f"form:{message.gen}")
-            case RunCallback():
-                self.gate.reach(f"{message.kind}:{message.epoch}")
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until something has arrived; return whether it has."""
@@ -113,11 +121,12 @@ class ThreadLink:
     def send(self, message: Message, gen: int = 0) -> None:
         """Send a message under a generation."""
         self._check()
-        if isinstance(message, AtBarrier):
-            self.gate.reach(f"barrier:{message.window}")
+        point = point_of(message)
+        if point is not None and isinstance(message, AtBarrier):
+            self.gate.reach(point)
         self._deliver(message, gen)
-        if isinstance(message, Reduced):
-            self.gate.reach(f"after_reduce:{message.window}")
+        if point is not None and isinstance(message, Reduced):
+            self.gate.reach(point)
 
     def progress(
         self,

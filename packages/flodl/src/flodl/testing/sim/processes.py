@@ -1,0 +1,300 @@
+"""Runs processes as ranks, as a program's own run does, with faults that are signals."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from flodl.core.errors import FlodlError
+from flodl.data import Batch, BatchDataSet, DataSet
+from flodl.distributed.cluster.role import Role, RunPlace, place_of, role_of
+from flodl.distributed.config import ElasticConfig, ElCheConfig
+from flodl.distributed.controller.commands import Finish
+from flodl.distributed.launch.run_folder import RunFolder
+from flodl.distributed.launch.threads.link import point_of
+from flodl.distributed.lifecycle.rank_events import FromController
+from flodl.distributed.protocol.messages import AtBarrier, Message, Reduced
+from flodl.distributed.worker.link import Mail, RankLink
+from flodl.engine.config import ModelFactory, OptimFactory, TrainStepFn
+from flodl.testing.sim.faults import Delay, Delays, Fault, Injector, Profile
+from flodl.testing.sim.links import SlowLink
+from flodl.testing.sim.run import SimResult, with_faults
+from flodl.trainer.builder import Trainer
+from flodl.trainer.config import TrainerConfig
+from flodl.trainer.ranks import launcher
+
+_STOP_S = 10.0
+
+
+def run_processes(  # noqa: PLR0913 - the settings of a run
+    count: int,
+    model_factory: ModelFactory,
+    optim_factory: OptimFactory,
+    train_step: TrainStepFn,
+    dataset: DataSet | BatchDataSet,
+    *,
+    batch_size: int,
+    num_epochs: int,
+    elche: ElCheConfig,
+    delay_ms: Sequence[float | Profile] = (),
+    jitter: float = 0.0,
+    link: SlowLink | None = None,
+    faults: Sequence[Fault] = (),
+    elastic: ElasticConfig | None = None,
+    seed: int = 42,
+    lr_scale_ratio: float = 0.0,
+    options: Mapping[str, Any] | None = None,
+    limit_s: float = 120.0,
+) -> SimResult:
+    """Train with ``count`` ranks that are processes on the CPU, and return how it went.
+
+    Controller, host daemon and ranks are started as ``launch="spawn"`` starts them, so what they
+    need must be picklable. A rank that is killed or stopped is by a signal that it sends itself.
+
+    Args:
+        count: Ranks.
+        model_factory: As for ``Trainer``.
+        optim_factory: As for ``Trainer``.
+        train_step: As for ``Trainer``; faults of the kinds "exception", "oom" and "nan" happen in
+            it.
+        dataset: As for ``Trainer``.
+        batch_size: Samples per step and rank.
+        num_epochs: Passes over the data.
+        elche: When and how ranks average.
+        delay_ms: How much longer each batch of a rank takes, or that by the seconds since its
+            first batch; missing ones 0.
+        jitter: Share by which each delay is longer or shorter, at random by ``seed``.
+        link: The network between the ranks; ``None`` is that of the machine.
+        faults: What goes wrong, and when. One at ``"form:1"`` is too early: ranks learn of faults
+            as they build their model. What a rank that is killed has said last may be lost.
+        elastic: Whether ranks that die are started again, and the like; by default they are not.
+        seed: Base of all random streams.
+        lr_scale_ratio: As for ``Trainer``.
+        options: Further fields of ``TrainerConfig``.
+        limit_s: Seconds after which the run is given up.
+
+    Raises:
+        TimeoutError: The run did not end in time; nothing of it is left.
+        LaunchError: Something cannot be pickled.
+    """
+    further = dict(options or {})
+    evals: dict[int, dict[str, float]] = {}
+    alerts: list[tuple[str, str]] = []
+    with tempfile.TemporaryDirectory(prefix="flodl-sim-") as folder:
+        stage = Stage(tuple(faults), Delays(tuple(delay_ms), jitter, seed), link, folder)
+        config = TrainerConfig(
+            **{
+                "dataset": dataset,
+                "batch_size": batch_size,
+                "num_epochs": num_epochs,
+                "seed": seed,
+                "devices": ["cpu"] * count,
+                "launch": "spawn",
+                "elche": elche,
+                "elastic": ElasticConfig(respawn=0) if elastic is None else elastic,
+                "lr_scale_ratio": lr_scale_ratio,
+                **({"eval_result_fn": evals.__setitem__} if "eval_fn" in further else {}),
+                **further,
+            }
+        )
+        with _alerts_into(alerts):
+            handle = Trainer.run(
+                _Model(model_factory, stage), optim_factory, _Step(train_step, stage), config
+            )
+            error: FlodlError | None = None
+            state: dict[str, torch.Tensor] = {}
+            is_partial = False
+            try:
+                trained = handle.join(limit_s)
+                state, is_partial = trained.state_dict(), trained.partial
+            except TimeoutError:
+                handle.abort()
+                raise
+            except FlodlError as raised:
+                error = raised
+        return SimResult(
+            finish=Finish(
+                reason="done" if error is None else str(error),
+                is_failed=error is not None,
+                is_partial=is_partial,
+                report=dict(handle.report.details),
+            ),
+            metrics=list(handle.metrics()),
+            evals=evals,
+            alerts=alerts,
+            state=state,
+            error=error,
+        )
+
+
+@contextmanager
+def _alerts_into(alerts: list[tuple[str, str]]) -> Iterator[None]:
+    """Keep the alerts that the launcher of a run logs."""
+
+    class Keeper(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            code = getattr(record, "alert", None)
+            if code is not None:
+                alerts.append((code, record.getMessage()))
+
+    logger, keeper = logging.getLogger(launcher.__name__), Keeper(logging.INFO)
+    logger.addHandler(keeper)
+    try:
+        yield
+    finally:
+        logger.removeHandler(keeper)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What every rank must know: the faults, the delays, the network, and where notes are kept."""
+
+    faults: tuple[Fault, ...]
+    delays: Delays
+    link: SlowLink | None
+    folder: str
+
+    def enter(self) -> Injector | None:
+        """Let the faults happen in this process; ``None`` where it is no rank."""
+        if role_of() is not Role.RANK:
+            return None
+        if self.folder not in _entered:
+            place = place_of()
+            happened = _Notes(Path(self.folder))
+            delay = self.delays.of(place.number)
+            injector = ProcessInjector(place, self.faults, delay, happened)
+            _watch_link(injector)
+            if self.link is not None:
+                self.link.applied().__enter__()  # as long as the process lives
+            _entered[self.folder] = injector
+        return _entered[self.folder]
+
+
+_entered: dict[str, Injector] = {}
+
+
+class _Model:
+    """The user's model factory, in a rank whose faults happen."""
+
+    def __init__(self, factory: ModelFactory, stage: Stage) -> None:
+        self._factory, self._stage = factory, stage
+
+    def __call__(self, device: torch.device) -> nn.Module:
+        self._stage.enter()
+        return self._factory(device)
+
+
+class _Step:
+    """The user's step, in a rank whose faults happen."""
+
+    def __init__(self, step: TrainStepFn, stage: Stage) -> None:
+        self._step, self._stage = step, stage
+        self._faulty: TrainStepFn | None = None
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Any:
+        if self._faulty is None:
+            injector = self._stage.enter()
+            self._faulty = self._step if injector is None else with_faults(self._step, injector)
+        return self._faulty(model, batch)
+
+    def __getstate__(self) -> tuple[TrainStepFn, Stage]:
+        return self._step, self._stage
+
+    def __setstate__(self, state: tuple[TrainStepFn, Stage]) -> None:
+        self.__init__(*state)  # type: ignore[misc] # what a rank has made of it stays with the rank
+
+
+class _Notes(set[Fault]):
+    """Faults that have happened, for all processes of a run: each is an empty file."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def _file(self, fault: object) -> Path:
+        assert isinstance(fault, Fault)
+        return self._folder / f"{fault.rank}-{fault.at}-{fault.kind}"
+
+    def __contains__(self, fault: object) -> bool:
+        return self._file(fault).exists()
+
+    def add(self, fault: Fault) -> None:
+        """Note that one happens."""
+        self._file(fault).touch()
+
+
+class ProcessInjector(Injector):
+    """Lets the faults of a rank that is a process happen, in its main thread.
+
+    Args:
+        place: The rank's place in the run.
+        faults: All faults of the run.
+        delay: How much longer each batch of this rank takes.
+        happened: Faults that have happened.
+    """
+
+    def __init__(
+        self, place: RunPlace, faults: Sequence[Fault], delay: Delay, happened: set[Fault]
+    ) -> None:
+        super().__init__(place.number, faults, delay, happened)
+        self._folder = RunFolder(Path(place.run_dir))
+
+    def _happen(self, fault: Fault) -> Fault | None:
+        match fault.kind:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "stop":
+                _stop(fault.seconds)
+            case "controller_kill":
+                record = self._folder.read_record()
+                os.kill(record.controller_pid, signal.SIGKILL)
+            case "slow":
+                self._slower_s += fault.delay_ms / 1000
+        return fault
+
+
+def _stop(seconds: float | None) -> None:
+    """Freeze this process, for good or for some seconds."""
+    pid = os.getpid()
+    if seconds is None:
+        os.kill(pid, signal.SIGSTOP)
+        return
+    with subprocess.Popen(["/bin/sh", "-c", f"sleep {seconds:.3f}; kill -CONT {pid}"]) as waker:
+        os.kill(pid, signal.SIGSTOP)
+        waker.wait(_STOP_S)
+
+
+def _watch_link(injector: Injector) -> None:
+    """Have the rank of this process come to the points that its messages are."""
+    take: Callable[[RankLink], list[Mail]] = RankLink.take
+    send: Callable[[RankLink, Message, int], None] = RankLink.send
+
+    def taking(link: RankLink) -> list[Mail]:
+        mail = take(link)
+        for each in mail:
+            point = point_of(each.message) if isinstance(each, FromController) else None
+            if point is not None:
+                injector.reach(point)
+        return mail
+
+    def sending(link: RankLink, message: Message, gen: int = 0) -> None:
+        point = point_of(message)
+        if point is not None and isinstance(message, AtBarrier):
+            injector.reach(point)
+        send(link, message, gen)
+        if point is not None and isinstance(message, Reduced):
+            injector.reach(point)
+
+    for name, method in (("take", taking), ("send", sending)):
+        setattr(RankLink, name, method)  # in this process alone
