@@ -25,7 +25,8 @@ MODES = {
 ELASTIC = {
     "all": ElasticConfig(respawn=0),
     "long": ElasticConfig(controller_grace=2.0),
-    "controllers": ElasticConfig(controller_grace=2.0),
+    # ranks wait through the restarts of a controller that is killed as soon as it serves
+    "controllers": ElasticConfig(controller_grace=10.0),
 }
 steps = itertools.count(1)
 
