@@ -25,8 +25,9 @@ MODES = {
 ELASTIC = {
     "all": ElasticConfig(respawn=0),
     "long": ElasticConfig(controller_grace=2.0),
-    # ranks wait through the restarts of a controller that is killed as soon as it serves
-    "controllers": ElasticConfig(controller_grace=10.0),
+    # ten seconds at the test's FLODL_NET_TIMEOUT_SCALE: ranks wait through the restarts of
+    # a controller that is killed as soon as it serves
+    "controllers": ElasticConfig(controller_grace=50.0),
 }
 steps = itertools.count(1)
 
