@@ -13,6 +13,7 @@ from flodl.distributed.controller.commands import (
     RaiseAlert,
     SaveKept,
     ToHost,
+    ToMember,
     ToMembers,
     WriteDeath,
 )
@@ -59,7 +60,15 @@ from flodl.distributed.protocol.messages import (
     WindowReport,
     World,
 )
-from flodl.distributed.protocol.values import Device, Held, Offer, RankProgress, Trained, Versions
+from flodl.distributed.protocol.values import (
+    Device,
+    Held,
+    Offer,
+    RankProgress,
+    Target,
+    Trained,
+    Versions,
+)
 
 VERSIONS = Versions(flodl="0.1.0", torch="2.11.0", python="3.11.7", nccl="2.28.9")
 A, B, C = "h0/a/0", "h0/b/0", "h1/c/0"
@@ -503,9 +512,7 @@ def test_members_that_never_come_to_the_barrier_are_fenced():
 
 
 def test_a_window_that_lasts_ten_times_as_long_as_predicted_is_told_with_who_it_waits_for():
-    driver = training(A, B, C)
-    number = driver.window()
-    driver.all(lambda uid: Reduced(window=number, ms=1.0))
+    driver = measured(A, B, C)
     run, beat = driver.run, driver.run.settings.timeouts.heartbeat
     predicted = run.cadence.anchor_wall_ms / 1000
     assert predicted > 0
@@ -522,11 +529,129 @@ def test_a_window_that_lasts_ten_times_as_long_as_predicted_is_told_with_who_it_
     assert all(run.roster.members[uid].is_alive for uid in (A, B, C))
 
 
+def measured(*uids, **options):
+    """A run after its first window, with batches of 10 ms: windows are ended by time."""
+    driver = training(*uids, **options)
+    number = driver.window()
+    driver.all(lambda uid: Reduced(window=number, ms=1.0))
+    return driver
+
+
+def arrive(driver, uid, **options):
+    values = {"samples": 80, "is_finite": True, "payload_hash": "x"} | options
+    return driver.rank(uid, AtBarrier(window=driver.run.last_window, **values))
+
+
+def orders(driver):
+    return {
+        command.uid: command.message.target
+        for command in driver.given
+        if isinstance(command, ToMembers | ToMember) and isinstance(command.message, SyncNow)
+    }
+
+
+def test_members_at_the_barrier_train_on_while_a_batch_of_another_one_takes_very_long():
+    driver = measured(A, B, C)
+    window = driver.run.window
+    arrive(driver, A)
+    driver.tick(0.005)
+    arrive(driver, B)
+    driver.tick(0.004)
+    assert orders(driver) == {}  # two batches of the slowest have not passed
+    driver.tick(0.01)
+    assert orders(driver) == {A: Target(), B: Target()}
+    assert window.missing == [C]
+    arrive(driver, C)  # the window ends as soon as the others have trained what they are at
+    assert orders(driver) == {A: Target(steps=0), B: Target(steps=0)}
+    arrive(driver, B, samples=240)
+    assert not driver.sent(ReduceGo)
+    arrive(driver, A, samples=240)
+    (go,) = driver.sent(ReduceGo)
+    assert go.total_weight == 560.0
+    assert "ahead" not in driver.run.deadlines
+
+
+def test_a_member_that_trained_on_and_has_nothing_left_is_waited_for_no_more():
+    driver = measured(A, B)
+    arrive(driver, A)
+    driver.tick(0.03)
+    assert list(orders(driver)) == [A]
+    arrive(driver, A, samples=240)
+    driver.tick(0.03)
+    assert orders(driver) == {}  # it was told once that the window goes on
+    arrive(driver, B)
+    assert orders(driver) == {}
+    assert len(driver.sent(ReduceGo)) == 1
+
+
+def test_a_member_whose_batch_never_ends_is_fenced_and_those_that_trained_on_are_not():
+    driver = measured(A, B)
+    arrive(driver, A)
+    driver.tick(61)
+    assert driver.run.roster.members[B].cause == "barrier"
+    assert driver.run.roster.members[A].is_alive
+    assert not driver.run.roster.members[A].cause
+
+
+def test_a_member_that_does_not_come_back_from_training_on_is_fenced_in_its_own_time():
+    driver = measured(A, B)
+    arrive(driver, A)
+    driver.tick(50)
+    arrive(driver, B)
+    assert orders(driver) == {A: Target(steps=0)}
+    driver.tick(59)
+    assert driver.run.roster.members[A].is_alive
+    driver.tick(2)
+    assert driver.run.roster.members[A].cause == "barrier"
+
+
+@pytest.mark.parametrize(
+    ("elche", "samples", "is_finite"),
+    [
+        (ElCheConfig.cpu_sync(), 8000, True),
+        (ElCheConfig.cpu_cadence(deterministic="schedule"), 8000, True),
+        (ElCheConfig.cpu_cadence(), 240, True),  # nothing is left for it
+        (ElCheConfig.cpu_cadence(), 8000, False),
+    ],
+)
+def test_others_wait_at_the_barrier(elche, samples, is_finite):
+    plan = WorkPlan(samples=samples, batch_size=8, num_epochs=1)
+    driver = measured(A, B, elche=elche, plan=plan)
+    if samples == 240:
+        for uid in (A, B):
+            driver.rank(
+                uid,
+                WindowReport(
+                    window=driver.run.last_window,
+                    trained=tuple(
+                        Trained(lease_id=work.lease_id, batches=99, samples=work.samples)
+                        for work in driver.run.ledger.held(uid)
+                    ),
+                    steps=4,
+                    wall_ms=40.0,
+                ),
+            )
+    arrive(driver, A, is_finite=is_finite)
+    driver.tick(1.0)
+    assert orders(driver) == {}
+    assert A in driver.run.window.arrived
+
+
+def test_a_window_that_is_to_end_calls_everyone_back():
+    driver = measured(A, B)
+    arrive(driver, A)
+    driver.tick(0.03)
+    driver(StopRequested(save=True))
+    assert set(driver.run.window.missing) == {A, B}
+    arrive(driver, A)
+    arrive(driver, B)
+    assert len(driver.sent(ReduceGo)) == 1
+
+
 @pytest.mark.parametrize(("left", "wall_ms"), [(22, 125), (25, 125), (26, 100), (60, 100)])
 def test_a_short_rest_of_an_epoch_is_taken_with_the_window_before_it(left, wall_ms):
-    driver = training(plan=WorkPlan(samples=8 * (8 + left), batch_size=8, num_epochs=2))
-    number = driver.window()  # of two leases of 4; windows are to last ten batches of 10 ms
-    driver.all(lambda uid: Reduced(window=number, ms=1.0))
+    # a window of two leases of 4; windows are to last ten batches of 10 ms
+    driver = measured(plan=WorkPlan(samples=8 * (8 + left), batch_size=8, num_epochs=2))
     targets = driver.run.window.targets
     assert [target.wall_ms for target in targets.values()] == pytest.approx([wall_ms] * 2)
 

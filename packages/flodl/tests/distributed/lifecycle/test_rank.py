@@ -229,6 +229,32 @@ def test_an_average_is_taken_over_before_the_next_window_begins():
     assert driver.machine.rank.version == 1
 
 
+def test_a_rank_at_the_barrier_trains_on_when_the_window_ends_later():
+    driver, _ = at_barrier()
+    driver(r.WindowMeasured(window=1, payload_hash="x"))
+    assert sent(driver.hear(SyncNow(window=1, payload="params", target=Target()))) == []
+    assert driver.machine.may_train
+    driver.batch()
+    assert driver.machine.state is RankState.TRAINING
+    commands = driver.hear(SyncNow(window=1, payload="params", target=Target(steps=0)))
+    assert commands[-1] == r.MeasureWindow(window=1, payload="params", samples=32)
+    report, _ = sent(driver(r.WindowMeasured(window=1, payload_hash="x")))
+    assert (report.steps, report.wall_ms, report.trained[0].samples) == (4, 40.0, 32)
+    assert driver.machine.state is RankState.BARRIER
+
+
+def test_a_rank_comes_to_the_barrier_again_when_it_is_told_what_it_has_reached():
+    driver, _ = at_barrier()
+    driver(r.WindowMeasured(window=1))
+    driver.hear(SyncNow(window=1, payload="params", target=Target(steps=0)))
+    assert driver.machine.state is RankState.BARRIER
+    assert len(sent(driver(r.WindowMeasured(window=1)))) == 2
+    driver.hear(go())
+    assert driver.machine.state is RankState.REDUCING
+    assert driver.hear(SyncNow(window=1, payload="params", target=Target())) == []
+    assert driver.machine.state is RankState.REDUCING
+
+
 def test_a_failed_average_waits_for_a_new_generation():
     driver, _ = at_barrier()
     driver(r.WindowMeasured(window=1))

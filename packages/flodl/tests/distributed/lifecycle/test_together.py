@@ -37,6 +37,8 @@ from flodl.distributed.protocol.ranges import cut, length
 from flodl.distributed.protocol.values import Device, Held, Offer, Telemetry, Versions
 
 VERSIONS = Versions(flodl="0.1.0", torch="2.11", python="3.11")
+STALLS = 0.01
+"""Share of the batches that last many times as long as the others."""
 MODES = {
     "grads": ElCheConfig.nccl_sync(collective="gloo"),
     "sync": ElCheConfig.cpu_sync(),
@@ -80,7 +82,8 @@ class SimRank:
         if self.is_busy or self.is_dead or not self.machine.may_train:
             return
         self.is_busy = True
-        duration = self.ms * self.world.rng.uniform(0.9, 1.1)
+        stalls = 40 if self.world.rng.random() < STALLS else 1
+        duration = self.ms * stalls * self.world.rng.uniform(0.9, 1.1)
         lease_id, batch = self.next_batch()
         if self.machine.rank.payload == "grads":
             key = (

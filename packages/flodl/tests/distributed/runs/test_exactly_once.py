@@ -1,6 +1,8 @@
 """Every sample of every epoch enters the model that all ranks share exactly once, come what may."""
 
 import itertools
+import threading
+import time
 
 import pytest
 import torch
@@ -123,6 +125,43 @@ def test_a_rank_that_died_comes_back_and_works(mode):
     assert result.metrics[-1].member_ids == [0, 1]
     assert result.finish.is_partial is False
     assert [metrics.lost for metrics in result.metrics if metrics.lost] == [[1]]
+
+
+@pytest.mark.parametrize("mode", ["cpu_cadence", "gloo_cadence"])
+def test_who_waits_for_a_batch_that_takes_very_long_trains_on(mode):
+    samples, trained = 2000, []
+
+    def step(model, batch):
+        trained.append((time.monotonic(), threading.current_thread().name))
+        return model(batch["index"]).sum()
+
+    class Wide(Counter):
+        def __init__(self):
+            super().__init__()
+            self.seen = nn.Parameter(torch.zeros(samples, dtype=torch.float64))
+
+    result = run_threads(
+        2,
+        lambda device: Wide(),
+        lambda parameters: torch.optim.SGD(parameters, lr=1.0),
+        step,
+        TensorDataSet(index=torch.arange(samples)),
+        batch_size=BATCH,
+        num_epochs=1,
+        elche=MODES[mode].replace(gamma=0.0),
+        delay_ms=[5.0, 10.0],
+        faults=[Fault(rank=1, at="step:40", kind="stop", seconds=1.0)],
+        elastic=ElasticConfig(respawn=0),
+    )
+    assert [a["committed"] for a in result.accounting] == [samples]
+    assert {round(float(value), 6) for value in result.state["seen"]} <= {0.5, 1.0}
+    times = {name: [at for at, by in trained if by == name] for _, name in trained}
+    assert len(times) == 2
+    pauses = [max(zip(at, at[1:]), key=lambda p: p[1] - p[0]) for at in times.values()]
+    start, end = max(pauses, key=lambda p: p[1] - p[0])
+    assert end - start >= 1.0
+    # a window is 4 batches of the slower and 8 of the faster one
+    assert sum(start < at < end for at, _ in trained) > 24
 
 
 def test_all_ranks_end_with_the_same_bits():

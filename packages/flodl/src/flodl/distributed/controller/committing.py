@@ -29,7 +29,7 @@ def commit(run: Run, window: Window) -> None:
         for uid in window.members:  # nothing was averaged: everyone has the result already
             run.roster.members[uid].version = window.number
     window.state = WindowState.COMMITTED
-    run.clear_deadlines("barrier", "reduce", "slow_window", "snapshot")
+    run.clear_deadlines("barrier", "ahead", "reduce", "slow_window", "snapshot")
     run.version = window.number
     run.stalled_reduces = 0
     epoch = run.epoch

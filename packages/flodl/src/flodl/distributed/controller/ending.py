@@ -118,7 +118,7 @@ def drain(run: Run) -> None:
 def save(run: Run) -> None:
     """Let a member write what is to be kept, then say goodbye."""
     run.clear_deadlines(
-        "drain", "barrier", "reduce", "snapshot", "slow_window", "join_window", "join_cap"
+        "drain", "barrier", "ahead", "reduce", "snapshot", "slow_window", "join_window", "join_cap"
     )
     run.window = None
     run.emit(Persist(reason="saving"))

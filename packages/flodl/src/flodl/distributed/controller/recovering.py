@@ -36,7 +36,7 @@ def joiners_are_due(run: Run) -> bool:
 def begin(run: Run) -> None:
     """Stop everyone under a new generation."""
     run.gen += 1
-    run.clear_deadlines("formation", "barrier", "reduce", "slow_window", "snapshot")
+    run.clear_deadlines("formation", "barrier", "ahead", "reduce", "slow_window", "snapshot")
     run.recovery.reason = run.reason
     run.recovery.quiesced.clear()
     for member in run.active():

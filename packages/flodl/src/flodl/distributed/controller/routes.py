@@ -204,6 +204,7 @@ TIMERS: dict[str, Callable[..., None]] = {
     "quiesce": recovering.on_overdue,
     "fence": recovering.on_fence_overdue,
     "barrier": liveness.on_barrier_overdue,
+    "ahead": windows.let_run_ahead,
     "reduce": liveness.on_reduce_overdue,
     "snapshot": training.on_snapshot_overdue,
     "slow_window": windows.on_slow_window,

@@ -47,6 +47,8 @@ class Window:
     """Members whose payload was not finite."""
     late: tuple[str, ...] = ()
     """Members that were not waited for; what they trained counts for a later window."""
+    ahead: set[str] = field(default_factory=set)
+    """Members that were at the barrier and train on until all others are there."""
     reduce_at: float = 0.0
     """When the collective was started."""
 
@@ -64,7 +66,7 @@ class Window:
     def missing(self) -> list[str]:
         """Members that are not where the window waits for them."""
         there = self.reduced if self.state is WindowState.REDUCING else self.arrived
-        return [uid for uid in self.members if uid not in there]
+        return [uid for uid in self.members if uid not in there and uid not in self.ahead]
 
     def completed_by_one_of(self, uids: Collection[str]) -> bool:
         """Whether one of these members is known to have the result."""
@@ -89,6 +91,7 @@ class Window:
             "reduced": {uid: schema.write(item) for uid, item in self.reduced.items()},
             "excluded": list(self.excluded),
             "late": list(self.late),
+            "ahead": sorted(self.ahead),
             "reduce_at": self.reduce_at,
         }
 
@@ -105,6 +108,7 @@ class Window:
             reduced=_read(Reduced, state["reduced"]),
             excluded=tuple(state["excluded"]),
             late=tuple(state.get("late", ())),
+            ahead=set(state.get("ahead", ())),
             **{name: state[name] for name in plain},
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from flodl.distributed.config import Timeouts
 from flodl.distributed.controller.commands import Persist, PublishProgress
@@ -26,6 +27,9 @@ from flodl.distributed.protocol.values import Target
 SLOW_WINDOW = 10
 LONGEST_LAST = 1.25
 """Windows that the end of an epoch may last: a quarter more than one is cheaper than two."""
+PATIENCE = 2.0
+"""Batches of the slowest member that those at the barrier wait; half of one is usual."""
+LEAST_PATIENCE_S = 0.02
 MOST_BAD_WINDOWS = 3
 CLOSE_NOW = Target(steps=0)
 
@@ -41,7 +45,7 @@ def plan_window(run: Run) -> Window:
         targets=_targets(run),
     )
     predicted = run.cadence.anchor_wall_ms / 1000
-    run.clear_deadlines("slow_window", "barrier", "reduce", "snapshot")
+    run.clear_deadlines("slow_window", "barrier", "ahead", "reduce", "snapshot")
     if predicted > 0 and not run.is_grads:
         run.set_deadline("slow_window", SLOW_WINDOW * predicted + run.settings.timeouts.heartbeat)
     return run.window
@@ -50,7 +54,7 @@ def plan_window(run: Run) -> Window:
 def announce(run: Run, window: Window) -> None:
     """Tell every member when the window ends."""
     for target, uids in by_target(window.targets).items():
-        run.broadcast(SyncNow(window=window.number, payload=window.payload, target=target), uids)
+        run.broadcast(_sync_now(window, target), uids)
 
 
 def by_target(targets: Mapping[str, Target]) -> dict[Target, list[str]]:
@@ -110,6 +114,7 @@ def close_now(run: Run) -> None:
     window = run.window
     assert window is not None
     window.targets = dict.fromkeys(window.members, CLOSE_NOW)
+    window.ahead.clear()
     if window.state is WindowState.OPEN:
         window.state = WindowState.CLOSING
     announce(run, window)
@@ -165,15 +170,58 @@ def on_at_barrier(run: Run, member: Member, message: AtBarrier) -> bool:
     window = current(run, message.window)
     if window is None or window.state is WindowState.REDUCING:
         return False
-    if not window.arrived:
-        predicted = run.cadence.anchor_wall_ms / 1000
-        run.set_deadline("barrier", run.settings.timeouts.barrier(predicted))
+    if "barrier" not in run.deadlines:
+        _expect_all(run)
         if run.is_async and run.cadence.is_calibrated:
             run.set_deadline("snapshot", _patience(run, window))
     window.arrived[member.uid] = message
+    window.ahead.discard(member.uid)
     if window.state is WindowState.OPEN:
         window.state = WindowState.CLOSING
+    if "ahead" not in run.deadlines and window.targets[member.uid].wall_ms is not None:
+        slowest_s = run.cadence.anchor_wall_ms / run.cadence.anchor / 1000
+        run.set_deadline("ahead", max(LEAST_PATIENCE_S, PATIENCE * slowest_s))
+    if window.ahead and not window.missing:
+        _call_back(run, window)
     return window.is_complete and _start_reduce(run, window)
+
+
+def _expect_all(run: Run) -> None:
+    """Give up the members that come to the barrier much later than predicted."""
+    predicted = run.cadence.anchor_wall_ms / 1000
+    run.set_deadline("barrier", run.settings.timeouts.barrier(predicted))
+
+
+def let_run_ahead(run: Run) -> None:
+    """Have the members at the barrier train on, since a batch of another one takes very long.
+
+    The window ends when that one is there. Only time ends a window that early: a count, a last
+    window, and a window that is to end at once are left as they are.
+    """
+    window = run.window
+    if window is None or window.state is not WindowState.CLOSING or not window.missing:
+        return
+    for uid, arrived in [*window.arrived.items()]:
+        target = window.targets[uid]
+        has_work = run.ledger.untrained_batches(uid) > 0
+        if target.wall_ms is not None and has_work and arrived.is_finite:
+            del window.arrived[uid]
+            window.ahead.add(uid)
+            window.targets[uid] = replace(target, wall_ms=None)
+            run.send(uid, _sync_now(window, window.targets[uid]))
+
+
+def _call_back(run: Run, window: Window) -> None:
+    """End the window of those that train on, at the next boundary of each."""
+    _expect_all(run)
+    for uid in sorted(window.ahead):
+        window.targets[uid] = CLOSE_NOW
+        run.send(uid, _sync_now(window, CLOSE_NOW))
+    window.ahead.clear()
+
+
+def _sync_now(window: Window, target: Target) -> SyncNow:
+    return SyncNow(window=window.number, payload=window.payload, target=target)
 
 
 def _patience(run: Run, window: Window) -> float:
@@ -209,7 +257,7 @@ def go_on_without(run: Run) -> bool:
 
 
 def _start_reduce(run: Run, window: Window) -> bool:
-    run.clear_deadlines("barrier", "slow_window", "snapshot")
+    run.clear_deadlines("barrier", "ahead", "slow_window", "snapshot")
     if not _agree(run, window) or not _exclude_nonfinite(run, window):
         return False
     gamma = run.settings.elche.gamma

@@ -38,10 +38,16 @@ REPORT_SECONDS = 1.0
 
 
 def on_sync_now(rank: Rank, message: SyncNow, now: float) -> None:
-    """Take over when the window ends; the first time, begin to train."""
+    """Take over when the window ends; the first time, begin to train.
+
+    At the barrier too: it may end later than this rank was told at first. Where it does not, the
+    rank comes to the barrier again.
+    """
     if rank.state is RankState.READY:
         rank.state = RankState.TRAINING
         rank.work.asked = None
+    elif rank.state is RankState.BARRIER and message.window == rank.window:
+        rank.state, rank.is_averaging = RankState.TRAINING, False
     if message.window >= rank.window and not rank.is_averaging:
         _open(rank, message.window, message.payload, message.target, now)
 

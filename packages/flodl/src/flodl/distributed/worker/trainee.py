@@ -98,6 +98,8 @@ class Trainee:
         self._pace = Pace(identity.device)
         self._returned: Batch | None = None
         self._steps_at_measure = 0
+        self._told = 0
+        """The window that was last measured and has not ended."""
         self._is_poisoned = False
         self._went_on_exactly = False
         self._bundle = None
@@ -218,6 +220,7 @@ class Trainee:
         """
         if sync.source == "exact":
             return self._resume_exactly(sync)
+        self._end(sync.version)
         self.step.global_step = sync.global_step
         self.step.set_lr_scale(sync.lr_scale)
         self._steps_at_measure = self.worker.local_step
@@ -273,8 +276,14 @@ class Trainee:
         self.step.global_step = commit.global_step + since
         self.step.set_lr_scale(commit.lr_scale)
         self.worker.current_version = commit.window
+        self._end(commit.window)
         if self._keeper is not None:
             self._keeper.after_window(commit.window)
+
+    def _end(self, window: int) -> None:
+        """Note that a window counts, and all before it."""
+        if self._told <= window:
+            self._told = 0
 
     # ------------------------------------------------------------------- data
 
@@ -287,6 +296,7 @@ class Trainee:
 
     def drop_leases(self) -> None:
         """Forget every lease, and a batch whose step was given up."""
+        self._told = 0
         self._returned = None
         self._feed.give_back()
         self._epochs.clear()
@@ -415,7 +425,13 @@ class Trainee:
         )
 
     def measured(self, command: MeasureWindow) -> WindowMeasured:
-        """Put aside what is to be averaged, and say what was measured."""
+        """Put aside what is to be averaged, and say what was measured.
+
+        What was said of a window that has not ended, or came to nothing, is said again with it.
+        """
+        if self._told:
+            self._meter.put_back()
+        self._told = 0 if command.payload == "grads" else command.window
         telemetry = self.telemetry()
         is_finite = self._is_finite()
         plane = self.plane
@@ -438,6 +454,9 @@ class Trainee:
         """
         if isinstance(self.plane, GradientPlane):
             raise CollectiveError("gradients are averaged by the steps, not at a window's end")
+        if self._told and self._identity.uid in command.go.late:
+            self._meter.put_back()
+            self._told = 0
         self.plane.contribute(command.go.window, command.weight)
 
     @torch.no_grad()

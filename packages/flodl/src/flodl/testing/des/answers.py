@@ -98,7 +98,9 @@ class Answers:
             return
         is_stop = message.target.steps == 0
         if rank.is_arriving and not is_stop:
-            return
+            if rank.ends:  # on its way to the barrier
+                return
+            rank.is_arriving = False
         self._follow(rank, gen, message.window, message.target, is_stop=is_stop)
 
     def _commit(self, rank: SimulatedRank, gen: int, message: Commit) -> None:
