@@ -4,6 +4,7 @@ import array
 import collections
 import contextvars
 import functools
+import importlib
 import multiprocessing
 import os
 import sys
@@ -168,7 +169,15 @@ def from_environment():
     return float(os.environ.get("FLODL_TEST_FACTOR", "1"))
 
 
+def imported_by_name(model, batch):
+    return mse(model, batch) * importlib.import_module("a_settings_module.inner").VALUE
+
+
 CHANGES = {
+    "module imported by its name": (
+        imported_by_name,
+        lambda step: setattr(sys.modules["a_settings_module.inner"], "VALUE", 3.0),
+    ),
     "attribute that hides the class's": (
         scaled_by(lambda: SETTING.alpha),
         to(SETTING, "alpha"),

@@ -49,8 +49,8 @@ class _Map:
         return made
 
     def windows(self, size: int) -> NDArray[Any]:
-        """Return a view of each run of ``size`` values of a row; always asked for one size."""
-        if self._windows is None:
+        """Return a view of each run of ``size`` values of a row; that of one size is kept."""
+        if self._windows is None or self._windows.shape[-1] != size:
             self._windows = np.lib.stride_tricks.sliding_window_view(self.array, size)
         return self._windows
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import array
-import collections
 import contextvars
 import inspect
 import operator
@@ -19,7 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flodl.engine.outside import Gone, Reference, entries_of, is_foreign, slots_of, user_classes
+from flodl.engine.outside import (
+    CONTAINERS,
+    NAMESPACES,
+    EveryName,
+    Gone,
+    Reference,
+    entries_of,
+    is_foreign,
+    registered_with,
+    slots_of,
+    user_classes,
+)
 from flodl.engine.watch import PLAIN, Watch
 
 _DEEPEST = 8
@@ -32,14 +41,6 @@ _IMMUTABLE = (
     torch.layout,
     torch.memory_format,
     types.ModuleType,
-)
-_CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
-_NAMESPACES = (
-    types.SimpleNamespace,
-    argparse.Namespace,
-    collections.UserDict,
-    collections.UserList,
-    collections.ChainMap,
 )
 
 
@@ -60,7 +61,7 @@ def watch_references(watch: Watch, references: Iterable[Reference], names: froze
             watch.variable(label, holder, key)
         watch_inside(watch, label, value, names, seen, 0)
     for variables, labels in dicts.values():
-        watch.values("", partial(entries_of, variables, list(labels)), list(labels.values()))
+        watch.variables("", variables, list(labels), list(labels.values()))
     if names & {"environ", "environb", "getenv"}:
         watch.all_of("the environment", os.environ._data)  # type: ignore[attr-defined] # noqa: SLF001 - a copy of it would cost too much
 
@@ -82,7 +83,7 @@ def watch_inside(
 
 
 def _watched_parts(watch: Watch, title: str, value: Any, names: frozenset[str]) -> Iterator[Any]:
-    if isinstance(value, _CONTAINERS):
+    if isinstance(value, CONTAINERS):
         yield from _watched_container(watch, title, value)
     elif _is_array(value):
         _watch_array(watch, title, value)
@@ -92,7 +93,11 @@ def _watched_parts(watch: Watch, title: str, value: Any, names: frozenset[str]) 
     elif isinstance(value, Iterator):
         watch.values(title, partial(_position, value))
     elif isinstance(value, type):
-        for kind in user_classes(value):
+        if not is_foreign(value.__module__):
+            watch.values(
+                f"the bases of {title.removeprefix('the contents of ')}", partial(_bases, value)
+            )
+        for kind in (*user_classes(value), *user_classes(type(value))):
             yield from _watched_entries(watch, title, vars(kind), (), names)
     elif isinstance(value, types.MethodType):
         yield from (value.__func__, value.__self__)
@@ -125,6 +130,8 @@ def _watched_function(
     if is_foreign(value.__module__):
         return
     watch.functions.append(value)
+    if registered_with(value):
+        watch.values(title, partial(registered_with, value))
     yield from _watched_entries(watch, title, vars(value), (), names)
     yield from _compound([*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()])
 
@@ -135,11 +142,11 @@ def _compound(values: Iterable[Any]) -> list[Any]:
 
 def _watched_object(watch: Watch, title: str, value: Any, names: frozenset[str]) -> Iterator[Any]:
     kind, own = type(value), getattr(value, "__dict__", {})
-    if isinstance(value, _NAMESPACES):
+    if isinstance(value, NAMESPACES):
         yield from _watched_entries(watch, title, own, (), own.keys())
     elif isinstance(value, threading.local) or not is_foreign(kind.__module__):
         of_class = [key for base in user_classes(kind) for key in vars(base)]
-        yield from _watched_entries(watch, title, own, of_class, names)
+        yield from _watched_entries(watch, title, own, of_class, _reached(kind, names))
         yield from _watched_slots(watch, title, value, names)
         yield kind
     elif kind.__module__.startswith("numpy.random"):
@@ -158,7 +165,7 @@ def _watched_entries(
     keys = [key for key in dict.fromkeys([*holder, *more]) if key in names]
     keys = [key for key in keys if not key.startswith("__") or key in holder]
     if keys:
-        watch.values(title, partial(entries_of, holder, keys), keys)
+        watch.variables(title, holder, keys)
         yield from _compound(entries_of(holder, keys))
 
 
@@ -176,15 +183,30 @@ def _watched_foreign(watch: Watch, title: str, value: Any, names: frozenset[str]
     reads ``_last_lr``.
     """
     own, kind = getattr(value, "__dict__", {}), type(value)
-    known = [inspect.getattr_static(kind, name, None) for name in names]
-    code = [getattr(getattr(item, "fget", item), "__code__", None) for item in known]
-    wanted = {*names, *(name for item in code if item is not None for name in item.co_names)}
+    wanted = _reached(kind, names)
     keys = [key for key in own if key in wanted]
     keys += [k for k in wanted - {*keys} if inspect.isdatadescriptor(getattr(kind, k, None))]
     keys = [key for key in sorted(keys) if isinstance(_attribute(value, key), PLAIN)]
     if keys:
         watch.values(title, partial(_attributes, value, keys), keys)
     yield from [own[k] for k in own if k in wanted and isinstance(own[k], dict | list | tuple)]
+
+
+def _reached(kind: type, names: frozenset[str]) -> frozenset[str]:
+    """Return names, and those read by methods and properties of these names that are Python's.
+
+    Or torch's: that code is not gone through, unlike the user's.
+    """
+    if isinstance(names, EveryName):
+        return names
+    foreign = [base for base in kind.__mro__ if is_foreign(base.__module__)]
+    held = [vars(base)[name] for base in foreign for name in names & vars(base).keys()]
+    code = [getattr(getattr(item, "fget", item), "__code__", None) for item in held]
+    return names.union(name for item in code if item is not None for name in item.co_names)
+
+
+def _bases(kind: type) -> tuple[Any, ...]:
+    return (kind.__mro__,)
 
 
 def _attributes(value: Any, keys: Iterable[str]) -> tuple[Any, ...]:

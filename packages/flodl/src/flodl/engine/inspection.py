@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import builtins
 import datetime
 import random
 import sys
@@ -37,6 +38,7 @@ _CLOCKS = {
     *(name + end for name in ("time", "monotonic", "perf_counter") for end in ("", "_ns")),
     *("process_time", "thread_time", "now", "today", "utcnow", "localtime", "gmtime"),
 }
+_LOOKUPS = {"globals", "eval", "exec"}
 _MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
 
 
@@ -204,6 +206,8 @@ def _unrepeatable(function: Any, caller: str) -> tuple[str, str] | None:
     )
     if is_clock and not is_foreign(caller):
         return f"the step reads the clock with {name}", "read it between the steps"
+    if owner is builtins and name in _LOOKUPS and not is_foreign(caller):
+        return f"the step looks variables up with {name}()", "name them in the code"
     return None
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import builtins
+import collections
 import functools
+import itertools
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeGuard
 
 from torch import nn
 
@@ -27,15 +30,30 @@ _FOREIGN = frozenset({"torch", "flodl", "numpy", "builtins", *sys.stdlib_module_
 _DEEPEST = 3
 MOST_ENTRIES = 256
 """Entries of a container that are looked at."""
+CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
+NAMESPACES = (
+    types.SimpleNamespace,
+    argparse.Namespace,
+    collections.UserDict,
+    collections.UserList,
+    collections.ChainMap,
+)
+"""Objects of Python that hold what the user puts into them."""
+_HOLDERS = (*CONTAINERS, *NAMESPACES)
 _CONSTRUCTS = {"__init__", "__new__", "__post_init__"}
-_CODE = (types.FunctionType, types.MethodType, functools.partial)
+_CODE = (
+    types.FunctionType,
+    types.MethodType,
+    functools.partial,
+    type(functools.cache(lambda: None)),
+)
 _DYNAMIC = {"getattr", "vars", "__dict__", "asdict", "__getattribute__"}
 _CALLED_WITHOUT_NAME = (
     "forward", "backward", "setup_context", "__add__", "__bool__", "__call__", "__contains__",
-    "__enter__", "__eq__", "__exit__", "__float__", "__ge__", "__getattr__", "__getitem__",
-    "__gt__", "__index__", "__int__", "__iter__", "__le__", "__len__", "__lt__", "__matmul__",
-    "__missing__", "__mul__", "__neg__", "__next__", "__pow__", "__radd__", "__rmul__", "__rsub__",
-    "__rtruediv__", "__sub__", "__torch_function__", "__truediv__",
+    "__enter__", "__eq__", "__exit__", "__float__", "__ge__", "__get__", "__getattr__",
+    "__getitem__", "__gt__", "__index__", "__int__", "__iter__", "__le__", "__len__", "__lt__",
+    "__matmul__", "__missing__", "__mul__", "__neg__", "__next__", "__pow__", "__radd__",
+    "__rmul__", "__rsub__", "__rtruediv__", "__sub__", "__torch_function__", "__truediv__",
 )  # fmt: skip
 
 
@@ -164,6 +182,8 @@ class _Collector:
         keywords = getattr(function, "keywords", None)
         if isinstance(keywords, dict):
             self._note(f"the keywords of {title}", None, None, keywords)
+        for registered in registered_with(function):
+            self.add(registered, depth)
         if isinstance(function, types.FunctionType):
             self.found.append(Reference(title, None, None, function))
             self._add_code(function, title, depth)
@@ -184,6 +204,8 @@ class _Collector:
                 for name, function in _code_of(kind):
                     if name in self.names or name in constructs:
                         self.add(function, 1)
+                for name in self.names & vars(kind).keys():
+                    self._enter(vars(kind)[name])
             for value in list(self._objects.values()):
                 for part in _parts_of(value, self.names):
                     self._enter(part)
@@ -198,7 +220,7 @@ class _Collector:
             self._constructed.update(user_classes(value))
             self.add_class(value)
             self.add_class(type(value))
-        elif isinstance(value, dict | list | tuple) or not is_foreign(type(value).__module__):
+        elif isinstance(value, _HOLDERS) or not is_foreign(type(value).__module__):
             self._objects[id(value)] = value
             self.add_class(type(value))
 
@@ -217,8 +239,14 @@ class _Collector:
                     self._add_module(variables[name], names, depth)
             elif hasattr(builtins, name):  # a variable of this name would hide it
                 self.found.append(Reference(f"the global {name!r}", variables, name, Gone))
+                self.found.append(Reference(f"Python's {name!r}", vars(builtins), name, None))
             for module in _imported(name, variables):
                 self._add_module(module, names, depth)
+        if "import_module" in names:
+            for text in filter(_is_text, code.co_consts):
+                named = sys.modules.get(text)
+                if named is not None and not is_foreign(text):
+                    self._add_module(named, names, depth)
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for index, value in enumerate(defaults):
             self._note(f"default {index} of {title}", None, None, value)
@@ -249,13 +277,25 @@ class _Collector:
             self._enter(value)
 
 
+def registered_with(function: Any) -> tuple[Any, ...]:
+    """Return the functions that ``functools.singledispatch`` chooses from, if it is by that."""
+    registry = getattr(function, "registry", None)
+    return tuple(registry.values()) if isinstance(registry, types.MappingProxyType) else ()
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    return isinstance(value, str)
+
+
 def _parts_of(value: Any, names: set[str]) -> list[Any]:
     """Return what code reaches inside a value by one of these names, or by an index."""
     if isinstance(value, dict):
         return list(value.values())[:MOST_ENTRIES]
-    if isinstance(value, list | tuple):
-        return list(value[:MOST_ENTRIES])
+    if isinstance(value, CONTAINERS):
+        return list(itertools.islice(value, MOST_ENTRIES))
     own = getattr(value, "__dict__", {})
+    if isinstance(value, NAMESPACES):
+        return list(own.values())[:MOST_ENTRIES]
     slots = [key for kind in type(value).__mro__ for key in slots_of(kind)]
     found = [own[key] for key in own if key in names]
     return found + [getattr(value, key) for key in slots if key in names and hasattr(value, key)]
@@ -305,7 +345,7 @@ def _title_of(function: Any) -> str:
     return str(name).replace("<locals>.", "")
 
 
-def entries_of(holder: dict[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
+def entries_of(holder: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
     """Return entries of a dictionary; ``Gone`` for one that it does not have."""
     return tuple([holder.get(key, Gone) for key in keys])
 

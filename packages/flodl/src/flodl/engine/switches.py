@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 _C: Any = torch._C
+_NO_MODES = (0,)
 # reading the older switches raises when the newer ones were set
 _precision: Any = getattr(_C, "_get_fp32_precision_getter", None)
 
@@ -38,10 +40,18 @@ def torch_settings() -> tuple[Any, ...]:
         int(_C._get_blas_preferred_backend()),
         torch.is_anomaly_enabled(),
         _C._autograd._top_saved_tensors_default_hooks(True),
-        _C._len_torch_function_stack(),
-        _C._len_torch_dispatch_stack(),
+        *_modes(_C._len_torch_function_stack(), _C._get_function_stack_at),
+        *_modes(_C._len_torch_dispatch_stack(), _C._get_dispatch_stack_at),
         *_precisions(),
     )
+
+
+def _modes(count: int, at: Callable[[int], Any]) -> Sequence[Any]:
+    """Return what the modes in force do; a block around each step makes others of the same kind."""
+    if not count:
+        return _NO_MODES
+    modes = [at(index) for index in range(count)]
+    return [count, *((type(mode), getattr(mode, "device", None)) for mode in modes)]
 
 
 def _precisions() -> tuple[Any, ...]:

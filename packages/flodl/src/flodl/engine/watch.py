@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import types
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 from torch import Tensor, nn
 
-from flodl.engine.outside import Gone, current
+from flodl.engine.outside import Gone, current, entries_of
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 """Types whose values may be exchanged for equal ones."""
@@ -30,6 +31,7 @@ class Watch:
     def __init__(self) -> None:
         self._titles: dict[str, list[str]] = {
             "entries": [],
+            "variables": [],
             "dicts": [],
             "lists": [],
             "read": [],
@@ -37,7 +39,10 @@ class Watch:
         }
         self._holders: list[dict[str, Any]] = []
         self._keys: list[Sequence[str]] = []
-        self._gets: list[Callable[[dict[str, Any]], tuple[Any, ...]]] = []
+        self._gets: list[Callable[[Mapping[str, Any]], tuple[Any, ...]]] = []
+        self._spaces: list[Mapping[str, Any]] = []
+        self._labelled: list[list[tuple[str, str]]] = []
+        self._space_gets: list[Callable[[Mapping[str, Any]], tuple[Any, ...]]] = []
         self._dicts: list[dict[Any, Any]] = []
         self._lists: list[list[Any] | deque[Any]] = []
         self._readers: list[Reader] = []
@@ -57,8 +62,7 @@ class Watch:
         self._titles["entries"].append(title)
         self._holders.append(holder)
         self._keys.append(keys)
-        # with two keys or more it gives a tuple
-        self._gets.append(itemgetter(*keys, *keys[:1]) if keys else _nothing)
+        self._gets.append(_getter(keys))
 
     def all_of(self, title: str, holder: dict[Any, Any]) -> None:
         """Watch all entries of a dictionary."""
@@ -69,6 +73,26 @@ class Watch:
         """Watch the items of a list."""
         self._titles["lists"].append(title)
         self._lists.append(holder)
+
+    def variables(
+        self,
+        title: str,
+        holder: Mapping[str, Any],
+        keys: Sequence[str],
+        labels: Sequence[str] = (),
+    ) -> None:
+        """Watch some of many variables in a dictionary, which it may lack; labels name them."""
+        labelled = list(zip(keys, labels or keys, strict=True))
+        held = [each for each in labelled if each[0] in holder]
+        lacking = [each for each in labelled if each[0] not in holder]
+        if held:
+            self._titles["variables"].append(title)
+            self._spaces.append(holder)
+            self._labelled.append(held)
+            self._space_gets.append(_getter([key for key, _ in held]))
+        if lacking:
+            read = partial(entries_of, holder, [key for key, _ in lacking])
+            self.values(title, read, [label for _, label in lacking])
 
     def variable(self, title: str, holder: Any, key: Any) -> None:
         """Watch one variable."""
@@ -101,6 +125,9 @@ class Watch:
             list(
                 flat([get(holder) for get, holder in zip(self._gets, self._holders, strict=True)])
             ),
+            list(
+                flat([get(each) for get, each in zip(self._space_gets, self._spaces, strict=True)])
+            ),
             list(flat(self._dicts)),
             list(flat(map(dict.values, self._dicts))),
             list(flat(self._lists)),
@@ -116,6 +143,10 @@ class Watch:
         ):
             values = [(key, holder.get(key, Gone)) for key in keys]
             found.append((title, [*values, ("one was added or removed", len(holder))]))
+        for title, space, labelled in zip(
+            self._titles["variables"], self._spaces, self._labelled, strict=True
+        ):
+            found.append((title, [(label, space.get(key, Gone)) for key, label in labelled]))
         for title, held in zip(self._titles["dicts"], self._dicts, strict=True):
             found.append((title, list(held.items())))
         for title, items in zip(self._titles["lists"], self._lists, strict=True):
@@ -171,7 +202,12 @@ class Watch:
         return None
 
 
-def _nothing(_holder: dict[str, Any]) -> tuple[Any, ...]:
+def _getter(keys: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    # with two keys or more it gives a tuple
+    return itemgetter(*keys, *keys[:1]) if keys else _nothing
+
+
+def _nothing(_holder: Mapping[str, Any]) -> tuple[Any, ...]:
     return ()
 
 

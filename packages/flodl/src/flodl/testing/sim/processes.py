@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from flodl.core.errors import FlodlError
+from flodl.core.errors import FlodlError, RunInterrupted
 from flodl.data import Batch, BatchDataSet, DataSet
 from flodl.distributed.cluster.role import Role, RunPlace, place_of, role_of
 from flodl.distributed.config import ElasticConfig, ElCheConfig
@@ -120,6 +120,8 @@ def run_processes(  # noqa: PLR0913 - the settings of a run
                 state, is_partial = trained.state_dict(), trained.partial
             except TimeoutError:
                 handle.abort()
+                with suppress(FlodlError, RunInterrupted):
+                    handle.join(_STOP_S)
                 raise
             except FlodlError as raised:
                 error = raised
@@ -212,7 +214,8 @@ class _Step:
         return self._step, self._stage
 
     def __setstate__(self, state: tuple[TrainStepFn, Stage]) -> None:
-        self.__init__(*state)  # type: ignore[misc] # what a rank has made of it stays with the rank
+        self._step, self._stage = state
+        self._faulty = None  # what a rank has made of it stays with the rank
 
 
 class _Notes(set[Fault]):
