@@ -94,6 +94,36 @@ class Hidden:
         return self.secret
 
 
+class Callback:
+    def __init__(self):
+        self.factor = 1.0
+
+    def on_loss(self, loss):
+        return loss * self.factor
+
+
+class Manager:
+    def __init__(self):
+        self.callbacks = {"a": Callback()}
+
+    def fire(self, event, loss):
+        for callback in self.callbacks.values():
+            loss = getattr(callback, "on_" + event)(loss)
+        return loss
+
+
+class Registry:
+    items = {}  # noqa: RUF012 - as users write it
+
+    @classmethod
+    def get(cls, key):
+        return cls.items[key]
+
+
+def composed(first, second):
+    return lambda loss: second(first(loss))
+
+
 @functools.cache
 def looked_up():
     return HELD.base
@@ -125,6 +155,10 @@ def reset():
     HELD.color, HELD.strategy, HELD.chain = Color.RED, Strategy(), Link(Link(Link()))
     HELD.hidden, HELD.nested = [Hidden()], types.SimpleNamespace(inner={"a": [Hidden()]})
     HELD.dispatch = functools.singledispatch(weight_of)
+    HELD.manager = Manager()
+    HELD.composed = composed(lambda loss: loss, HELD.manager.callbacks["a"].on_loss)
+    HELD.fires = functools.partial(HELD.manager.fire, "loss")
+    Registry.items = {"scale": lambda loss: loss}
     counted = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
     HELD.schedule = Schedule(counted, lambda epoch: 1.0 + epoch)
     builtins.sum = SUM
@@ -192,6 +226,22 @@ CHANGES = {
     "the end of a chain": (
         scaled_by(lambda: 1.0 * HELD.chain.total()),
         lambda: setattr(HELD.chain.following.following, "value", 3.0),
+    ),
+    "a callback that is called by a name made up": (
+        lambda model, batch: HELD.manager.fire("loss", mse(model, batch)),
+        lambda: setattr(HELD.manager.callbacks["a"], "factor", 3.0),
+    ),
+    "a callback in a partial function": (
+        lambda model, batch: HELD.fires(mse(model, batch)),
+        lambda: setattr(HELD.manager.callbacks["a"], "factor", 3.0),
+    ),
+    "a callback in a composed function": (
+        lambda model, batch: HELD.composed(mse(model, batch)),
+        lambda: setattr(HELD.manager.callbacks["a"], "factor", 3.0),
+    ),
+    "a registered function": (
+        lambda model, batch: Registry.get("scale")(mse(model, batch)),
+        lambda: Registry.items.update(scale=lambda loss: loss * 3),
     ),
     "an object that is a number": (
         scaled_by(lambda: float(HELD.hidden[0])),

@@ -157,7 +157,7 @@ def test_who_waits_for_a_batch_that_takes_very_long_trains_on(mode):
     assert {round(float(value), 6) for value in result.state["seen"]} <= {0.5, 1.0}
     times = {name: [at for at, by in trained if by == name] for _, name in trained}
     assert len(times) == 2
-    pauses = [max(zip(at, at[1:]), key=lambda p: p[1] - p[0]) for at in times.values()]
+    pauses = [max(itertools.pairwise(at), key=lambda p: p[1] - p[0]) for at in times.values()]
     start, end = max(pauses, key=lambda p: p[1] - p[0])
     assert end - start >= 1.0
     # a window is 4 batches of the slower and 8 of the faster one
