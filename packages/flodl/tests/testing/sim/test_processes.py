@@ -1,5 +1,6 @@
 """Ranks that are processes, and faults that are signals."""
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ DATA = TensorDataSet(x=torch.arange(SAMPLES, dtype=torch.float32).view(-1, 1))
 def _importable_in_ranks(monkeypatch, pytestconfig):
     """Let ranks unpickle what this file defines, by the name under which it is imported here."""
     monkeypatch.setenv("PYTHONPATH", str(pytestconfig.rootpath))
+    monkeypatch.syspath_prepend(pytestconfig.rootpath)
 
 
 def build(device):
@@ -83,10 +85,76 @@ def test_what_a_step_raises_ends_the_run_and_names_it():
     assert result.state == {}
 
 
-def test_threads_have_no_controller_that_could_be_killed():
-    fault = Fault(rank=0, at="step:5", kind="controller_kill")
-    with pytest.raises(ConfigError, match="controller_kill"):
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "code"), [("dup_join", "duplicate_member"), ("bad_token", "bad_token")]
+)
+def test_who_must_not_be_let_in_is_refused_and_changes_nothing(kind, code):
+    result = run(Fault(rank=1, at="step:5", kind=kind))
+    check_accounts(result)
+    assert result.refusals == [(kind, code)]
+    assert result.finish.report["deaths"] == []
+
+
+@pytest.mark.slow
+def test_a_link_that_stalls_for_a_moment_loses_nothing():
+    result = run(Fault(rank=0, at="step:5", kind="drop_link", seconds=1.0))
+    check_accounts(result)
+    assert result.finish.report["deaths"] == []
+    assert result.alerts == []
+
+
+@pytest.mark.slow
+def test_a_host_behind_a_link_that_is_gone_for_long_is_lost(monkeypatch):
+    monkeypatch.setenv("FLODL_NET_TIMEOUT_SCALE", "0.1")  # suspect after 1 s, lost after 3
+    result = run(Fault(rank=0, at="step:5", kind="drop_link", seconds=6.0))
+    assert "all_ranks_lost" in result.finish.reason
+    assert [death["cause"] for death in result.finish.report["deaths"]] == ["partition"] * 2
+    codes = [code for code, _ in result.alerts]
+    assert codes.index("host_suspect") < codes.index("rank_lost")
+
+
+@pytest.mark.slow
+def test_a_run_whose_launcher_is_killed_is_taken_up_by_another_one():
+    result = run(Fault(rank=1, at="step:5", kind="launcher_kill"))
+    check_accounts(result)
+    assert result.finish.report["deaths"] == []
+
+
+@pytest.mark.slow
+def test_a_run_that_is_given_up_has_left_nothing():
+    before = children()
+    with pytest.raises(TimeoutError):
+        run(num_epochs=1000, limit_s=6.0)
+    assert children() == before
+
+
+def children():
+    """Processes of runs that this one has started."""
+    found = psutil.Process().children(recursive=True)
+    return {each.pid for each in found if "flodl" in " ".join(each.cmdline())}
+
+
+@pytest.mark.parametrize(
+    "kind", ["controller_kill", "launcher_kill", "drop_link", "dup_join", "bad_token"]
+)
+def test_threads_have_no_sockets_and_no_other_processes(kind):
+    fault = Fault(rank=0, at="step:1", kind=kind, seconds=1.0)
+    with pytest.raises(ConfigError, match=kind):
         run_threads(
-            1, build, sgd, step, DATA,
-            batch_size=4, num_epochs=1, elche=ElCheConfig.cpu_sync(), faults=[fault],
-        )  # fmt: skip
+            2,
+            build,
+            sgd,
+            step,
+            DATA,
+            batch_size=4,
+            num_epochs=1,
+            elche=ElCheConfig.cpu_sync(),
+            faults=[fault],
+        )
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0, -1.0, float("nan")])
+def test_a_link_is_dropped_for_some_time(seconds):
+    with pytest.raises(ConfigError, match="seconds="):
+        Fault(rank=0, at="step:1", kind="drop_link", seconds=seconds)

@@ -5,6 +5,7 @@ run; only processes, sockets and the host daemon are stood in for. With processe
 share the CPU, so ``delay_ms`` makes them slow.
 """
 
+from flodl.testing.sim.clock import Clock as Clock
 from flodl.testing.sim.faults import Fault as Fault
 from flodl.testing.sim.links import SlowLink as SlowLink
 from flodl.testing.sim.processes import run_processes as run_processes

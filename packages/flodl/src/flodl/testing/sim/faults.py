@@ -10,9 +10,24 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from flodl.core.errors import ConfigError
+from flodl.distributed.config.checks import is_number
 from flodl.distributed.launch.threads.link import Killed
 
-FaultKind = Literal["kill", "exception", "oom", "nan", "stop", "slow", "controller_kill"]
+FaultKind = Literal[
+    "kill",
+    "exception",
+    "oom",
+    "nan",
+    "stop",
+    "slow",
+    "drop_link",
+    "dup_join",
+    "bad_token",
+    "controller_kill",
+    "launcher_kill",
+]
+OF_PROCESSES = frozenset({"drop_link", "dup_join", "bad_token", "controller_kill", "launcher_kill"})
+"""Faults of what threads do not have: sockets, and processes besides the ranks'."""
 Profile = Callable[[float], float]
 """Milliseconds by the seconds since a rank's first batch: a device that throttles, say."""
 _POINTS = ("step", "barrier", "reduce", "after_reduce", "checkpoint", "eval", "form")
@@ -29,13 +44,17 @@ class Fault:
         kind: ``"kill"``: as kill -9. ``"exception"``: the user's step raises ``ValueError``.
             ``"oom"``: it runs out of memory. ``"nan"``: its loss is NaN. ``"stop"``: the rank
             freezes, for good or for some seconds. ``"slow"``: from then on each batch takes
-            ``delay_ms`` more. ``"controller_kill"``: the controller is killed, which is started
-            again; with ranks that are processes only.
+            ``delay_ms`` more. With ranks that are processes also ``"drop_link"``: nothing passes
+            between host and controller for some seconds. ``"dup_join"``: somebody else offers the
+            rank's own place. ``"bad_token"``: somebody dials with a wrong token.
+            ``"controller_kill"``: the controller is killed, and started again.
+            ``"launcher_kill"``: the launcher is killed, and another one takes the run up.
         delay_ms: For ``"slow"``.
-        seconds: For ``"stop"``: after which the rank goes on; ``None``: never.
+        seconds: For ``"stop"``: after which the rank goes on; ``None``: never. For
+            ``"drop_link"``: how long.
 
     Raises:
-        ConfigError: There is no such point or kind.
+        ConfigError: There is no such point or kind, or a link is dropped for no time.
     """
 
     rank: int
@@ -52,6 +71,8 @@ class Fault:
             raise ConfigError(
                 f"kind={self.kind!r}: must be one of {', '.join(get_args(FaultKind))}"
             )
+        if self.kind == "drop_link" and not is_number(self.seconds, above=0):
+            raise ConfigError(f"seconds={self.seconds!r}: a link is dropped for a positive time")
 
 
 class Delay:
@@ -125,6 +146,11 @@ class Injector:
         self.is_killed = False
         self.frozen = threading.Event()
         self.thaw = threading.Event()
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the rank is stopped, for a while or for good."""
+        return self.frozen.is_set()
 
     def step(self) -> Fault | None:
         """Note that a batch begins; return what is to go wrong in it."""

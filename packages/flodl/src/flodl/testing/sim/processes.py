@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,8 @@ from flodl.data import Batch, BatchDataSet, DataSet
 from flodl.distributed.cluster.role import Role, RunPlace, place_of, role_of
 from flodl.distributed.config import ElasticConfig, ElCheConfig
 from flodl.distributed.controller.commands import Finish
+from flodl.distributed.hostd.options import HostOptions
+from flodl.distributed.launch import local
 from flodl.distributed.launch.run_folder import RunFolder
 from flodl.distributed.launch.threads.link import point_of
 from flodl.distributed.lifecycle.rank_events import FromController
@@ -29,10 +35,12 @@ from flodl.distributed.worker.link import Mail, RankLink
 from flodl.engine.config import ModelFactory, OptimFactory, TrainStepFn
 from flodl.testing.sim.faults import Delay, Delays, Fault, Injector, Profile
 from flodl.testing.sim.links import SlowLink
+from flodl.testing.sim.outsiders import Relay, knock
 from flodl.testing.sim.run import SimResult, with_faults
 from flodl.trainer.builder import Trainer
 from flodl.trainer.config import TrainerConfig
 from flodl.trainer.ranks import launcher
+from flodl_sys import names
 
 _STOP_S = 10.0
 
@@ -88,35 +96,56 @@ def run_processes(  # noqa: PLR0913 - the settings of a run
         TimeoutError: The run did not end in time; nothing of it is left.
         LaunchError: Something cannot be pickled.
     """
-    further = dict(options or {})
-    evals: dict[int, dict[str, float]] = {}
-    alerts: list[tuple[str, str]] = []
     with tempfile.TemporaryDirectory(prefix="flodl-sim-") as folder:
         stage = Stage(tuple(faults), Delays(tuple(delay_ms), jitter, seed), link, folder)
-        config = TrainerConfig(
-            **{
-                "dataset": dataset,
-                "batch_size": batch_size,
-                "num_epochs": num_epochs,
-                "seed": seed,
-                "devices": ["cpu"] * count,
-                "launch": "spawn",
-                "elche": elche,
-                "elastic": ElasticConfig(respawn=0) if elastic is None else elastic,
-                "lr_scale_ratio": lr_scale_ratio,
-                **({"eval_result_fn": evals.__setitem__} if "eval_fn" in further else {}),
-                **further,
-            }
+        settings = {
+            "dataset": dataset,
+            "batch_size": batch_size,
+            "num_epochs": num_epochs,
+            "seed": seed,
+            "devices": ["cpu"] * count,
+            "launch": "spawn",
+            "elche": elche,
+            "elastic": ElasticConfig(respawn=0) if elastic is None else elastic,
+            "lr_scale_ratio": lr_scale_ratio,
+            **(options or {}),
+        }
+        play = _Play(
+            _Model(model_factory, stage), optim_factory, _Step(train_step, stage), settings, limit_s
         )
+        if any(fault.kind == "launcher_kill" for fault in faults):
+            result = _by_other_launchers(play, Path(folder))
+        elif any(fault.kind == "drop_link" for fault in faults):
+            with _relayed(Path(folder)):
+                result = play()
+        else:
+            result = play()
+        result.refusals = Notes(Path(folder)).refusals
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Play:
+    """A run as a launcher carries it out; it can be sent to another process."""
+
+    model: _Model
+    optimizer: OptimFactory
+    step: _Step
+    settings: Mapping[str, Any]
+    limit_s: float
+
+    def __call__(self) -> SimResult:
+        evals: dict[int, dict[str, float]] = {}
+        alerts: list[tuple[str, str]] = []
+        told = {"eval_result_fn": evals.__setitem__} if "eval_fn" in self.settings else {}
+        config = TrainerConfig(**{**told, **self.settings})
         with _alerts_into(alerts):
-            handle = Trainer.run(
-                _Model(model_factory, stage), optim_factory, _Step(train_step, stage), config
-            )
+            handle = Trainer.run(self.model, self.optimizer, self.step, config)
             error: FlodlError | None = None
             state: dict[str, torch.Tensor] = {}
             is_partial = False
             try:
-                trained = handle.join(limit_s)
+                trained = handle.join(self.limit_s)
                 state, is_partial = trained.state_dict(), trained.partial
             except TimeoutError:
                 handle.abort()
@@ -138,6 +167,65 @@ def run_processes(  # noqa: PLR0913 - the settings of a run
             state=state,
             error=error,
         )
+
+
+def _by_other_launchers(play: _Play, folder: Path) -> SimResult:
+    """Carry out a run by a process of its own; when that is killed, another one takes it up.
+
+    Raises:
+        RuntimeError: A launcher ended without a result.
+    """
+    context, name = multiprocessing.get_context("spawn"), ""
+    while True:
+        near, far = context.Pipe(duplex=False)
+        process = context.Process(target=_launch, args=(play, name, far))
+        process.start()
+        far.close()
+        try:
+            outcome: SimResult | Exception = pickle.loads(near.recv_bytes())  # noqa: S301 - our own
+        except EOFError:
+            process.join()
+            if process.exitcode == -signal.SIGKILL and not name:
+                name = Notes(folder).run_dir
+                continue
+            raise RuntimeError(f"a launcher ended with status {process.exitcode}") from None
+        process.join()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def _launch(play: _Play, attach: str, answers: Connection) -> None:
+    """Be a launcher, and send what comes of the run.
+
+    As bytes: a tensor that is sent as such needs its sender to live on.
+    """
+    if attach:
+        os.environ[names.ATTACH.name] = attach
+    try:
+        outcome: SimResult | Exception = play()
+    except Exception as error:  # noqa: BLE001 - the caller raises it
+        outcome = error
+    answers.send_bytes(pickle.dumps(outcome))
+
+
+@contextmanager
+def _relayed(folder: Path) -> Iterator[None]:
+    """Have the host daemon of the next run reach its controller through a relay."""
+    start = local.start_daemon
+    with ExitStack() as stack:
+
+        def relayed(options: HostOptions) -> subprocess.Popen[bytes]:
+            address = stack.enter_context(Relay(folder).to(options.address))
+            return start(replace(options, address=address))
+
+        local.start_daemon = relayed
+        stack.callback(setattr, local, "start_daemon", start)
+        yield
+
+
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @contextmanager
@@ -173,9 +261,8 @@ class Stage:
             return None
         if self.folder not in _entered:
             place = place_of()
-            happened = _Notes(Path(self.folder))
             delay = self.delays.of(place.number)
-            injector = ProcessInjector(place, self.faults, delay, happened)
+            injector = ProcessInjector(place, self.faults, delay, Notes(Path(self.folder)))
             _watch_link(injector)
             if self.link is not None:
                 self.link.applied().__enter__()  # as long as the process lives
@@ -218,8 +305,12 @@ class _Step:
         self._faulty = None  # what a rank has made of it stays with the rank
 
 
-class _Notes(set[Fault]):
-    """Faults that have happened, for all processes of a run: each is an empty file."""
+class Notes(set[Fault]):
+    """Faults that have happened, for all processes of a run: each is an empty file.
+
+    Args:
+        folder: Where the files are.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -236,6 +327,31 @@ class _Notes(set[Fault]):
         """Note that one happens."""
         self._file(fault).touch()
 
+    def stall_link(self, seconds: float) -> None:
+        """Have the relay hold back what host and controller say."""
+        made = self._folder / f"stalling-{time.monotonic_ns()}"
+        made.write_text(str(seconds))
+        made.rename(self._folder / made.name.replace("stalling", "stalled"))
+
+    def refused(self, kind: str, code: str) -> None:
+        """Note how a caller was refused."""
+        (self._folder / f"refused-{time.monotonic_ns()}").write_text(f"{kind} {code}")
+
+    @property
+    def run_dir(self) -> str:
+        """Folder of the run, once its launcher is to be killed."""
+        return (self._folder / "run_dir").read_text()
+
+    @run_dir.setter
+    def run_dir(self, value: str) -> None:
+        (self._folder / "run_dir").write_text(value)
+
+    @property
+    def refusals(self) -> list[tuple[str, str]]:
+        """Kind of fault and code of each refusal, in order."""
+        files = sorted(self._folder.glob("refused-*"))
+        return [(kind, code) for kind, code in (file.read_text().split() for file in files)]
+
 
 class ProcessInjector(Injector):
     """Lets the faults of a rank that is a process happen, in its main thread.
@@ -244,13 +360,14 @@ class ProcessInjector(Injector):
         place: The rank's place in the run.
         faults: All faults of the run.
         delay: How much longer each batch of this rank takes.
-        happened: Faults that have happened.
+        notes: Faults that have happened, and what came of them.
     """
 
     def __init__(
-        self, place: RunPlace, faults: Sequence[Fault], delay: Delay, happened: set[Fault]
+        self, place: RunPlace, faults: Sequence[Fault], delay: Delay, notes: Notes
     ) -> None:
-        super().__init__(place.number, faults, delay, happened)
+        super().__init__(place.number, faults, delay, notes)
+        self._place, self._notes = place, notes
         self._folder = RunFolder(Path(place.run_dir))
 
     def _happen(self, fault: Fault) -> Fault | None:
@@ -260,8 +377,16 @@ class ProcessInjector(Injector):
             case "stop":
                 _stop(fault.seconds)
             case "controller_kill":
-                record = self._folder.read_record()
-                os.kill(record.controller_pid, signal.SIGKILL)
+                os.kill(self._folder.read_record().controller_pid, signal.SIGKILL)
+            case "launcher_kill":
+                self._notes.run_dir = str(self._folder.path)
+                os.kill(_parent_of(self._folder.read_record().controller_pid), signal.SIGKILL)
+            case "drop_link":
+                assert fault.seconds is not None
+                self._notes.stall_link(fault.seconds)
+            case "dup_join" | "bad_token":
+                code = knock(fault.kind, self._place, self._folder.read_record())
+                self._notes.refused(fault.kind, code)
             case "slow":
                 self._slower_s += fault.delay_ms / 1000
         return fault

@@ -37,7 +37,8 @@ from flodl.distributed.worker.loop import RankLoop
 from flodl.engine.bundle import find_bundle
 from flodl.engine.config import ModelFactory, OptimFactory, StepConfig, TrainStepFn
 from flodl.metrics.epoch import EpochMetrics
-from flodl.testing.sim.faults import Delays, Fault, Injector, Profile
+from flodl.testing.sim.clock import Clock
+from flodl.testing.sim.faults import OF_PROCESSES, Delays, Fault, Injector, Profile
 from flodl.testing.sim.links import SlowLink
 from flodl.testing.sim.own_loop import LoopFn, raise_fault, run_own_loop
 
@@ -55,6 +56,7 @@ class SimResult:
         models: The parameters that each rank held when it ended, by its number; empty where ranks
             were processes.
         error: What ``join()`` raised, where ranks were processes.
+        refusals: Kind of fault and code of the refusal, for each caller that was not let in.
     """
 
     finish: Finish
@@ -64,6 +66,7 @@ class SimResult:
     state: dict[str, Tensor] = field(default_factory=dict)
     models: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     error: FlodlError | None = None
+    refusals: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def accounting(self) -> Sequence[Mapping[str, Any]]:
@@ -103,6 +106,7 @@ def run_threads(  # noqa: PLR0913 - the settings of a run
     oom_policy: Any = "split",
     max_failures: int | None = None,
     loop: LoopFn | None = None,
+    clock: Callable[[], float] | None = None,
     limit_s: float = 120.0,
 ) -> SimResult:
     """Train with ``count`` ranks that are threads of this process, and return how it went.
@@ -140,17 +144,20 @@ def run_threads(  # noqa: PLR0913 - the settings of a run
         max_failures: As for ``Trainer``.
         loop: What stands in the ``with`` block of ``into_worker()``, as a function of the worker,
             which each rank calls; the faults then happen in ``worker.step``.
+        clock: Seconds by which deadlines run out, such as a ``Clock`` that is fast; by default
+            those of the machine.
         limit_s: Seconds after which the run is given up.
 
     Raises:
         ConfigError: A fault needs processes.
         TimeoutError: The run did not end in time.
     """
-    if any(fault.kind == "controller_kill" for fault in faults):
-        raise ConfigError(
-            "kind='controller_kill': the controller of threads is a part of this program",
-            hint="use run_processes",
-        )
+    for fault in faults:
+        if fault.kind in OF_PROCESSES:
+            raise ConfigError(
+                f"kind={fault.kind!r}: threads have no sockets, and no processes but this one",
+                hint="use run_processes",
+            )
     elastic = ElasticConfig(respawn=0) if elastic is None else elastic
     timeouts = Timeouts() if timeouts is None else timeouts
     length: int = len(dataset)
@@ -198,7 +205,7 @@ def run_threads(  # noqa: PLR0913 - the settings of a run
     with tempfile.TemporaryDirectory(prefix="flodl-sim-") as folder:
         controller = Controller(settings) if meta is None else Controller.resumed(settings, meta)
         delays = Delays(delay_ms, jitter=jitter, seed=seed)
-        run = _Sim(controller, job, count, delays, faults, Path(folder), loop)
+        run = _Sim(controller, job, count, delays, faults, Path(folder), loop, clock or Clock())
         with contextlib.nullcontext() if link is None else link.applied():
             return run.until_over(limit_s)
 
@@ -215,6 +222,7 @@ class _Sim:
         faults: Sequence[Fault],
         folder: Path,
         loop: LoopFn | None,
+        clock: Callable[[], float],
     ) -> None:
         self._folder = folder
         self._loop = loop
@@ -228,7 +236,7 @@ class _Sim:
         self._evals: dict[int, dict[str, float]] = {}
         self._alerts: list[tuple[str, str]] = []
         self._settings = controller.run.settings
-        self._director = Director(controller, self._made_host, self._publish)
+        self._director = Director(controller, self._made_host, self._publish, clock)
 
     def _made_host(self, post: Callable[[Event], None]) -> ThreadHost:
         return ThreadHost(

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from flodl.distributed.controller.commands import Command, ToHost, ToMember, ToMembers
 from flodl.distributed.controller.core import Controller
-from flodl.distributed.controller.events import Event, Tick
-from flodl.distributed.launch.threads.host import ThreadHost
+from flodl.distributed.controller.events import Event, FromHost, Tick
+from flodl.distributed.launch.threads.host import HOST, ThreadHost
 
 _TURN_S = 0.02
 
@@ -21,6 +21,7 @@ class Director:
         core: Decides.
         host: Makes the host of the ranks; it is given what takes their events.
         publish: Takes what is for neither host nor rank.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -28,11 +29,14 @@ class Director:
         core: Controller,
         host: Callable[[Callable[[Event], None]], ThreadHost],
         publish: Callable[[Command], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.core = core
+        self._clock = clock
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._publish = publish
         self.host = host(self._events.put)
+        self._beat_at: float | None = None
 
     def put(self, event: Event) -> None:
         """Have the core take an event soon; any thread may call it."""
@@ -44,13 +48,25 @@ class Director:
             event: Event = self._events.get(timeout=_TURN_S)
         except queue.Empty:
             event = Tick()
-        now = time.monotonic()
+        now = self._clock()
         deadline = self.core.next_deadline()
-        commands = self.core.handle(event, now)
+        # at once, and before deadlines: a host that is this very thread cannot be missed
+        commands = self._beat(now) + self.core.handle(event, now)
         if deadline is not None and now >= deadline:
             commands += self.core.handle(Tick(), now)
         for command in commands:
             self._carry_out(command)
+
+    def _beat(self, now: float) -> list[Command]:
+        """Have the core hear of the host, every heartbeat."""
+        heartbeat = self.host.timeouts.heartbeat
+        if self._beat_at is None:  # the host has yet to say hello
+            self._beat_at = now + heartbeat
+        if now < self._beat_at:
+            return []
+        self._beat_at = now + heartbeat
+        message = self.host.progress(now)
+        return self.core.handle(FromHost(host=HOST, gen=0, message=message), now)
 
     def _carry_out(self, command: Command) -> None:
         match command:

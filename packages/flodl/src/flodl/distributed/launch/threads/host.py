@@ -24,9 +24,10 @@ from flodl.distributed.protocol.messages import (
     Fenced,
     Hello,
     Message,
+    Progress,
     RankExit,
 )
-from flodl.distributed.protocol.values import Admission, Device, Offer, Versions
+from flodl.distributed.protocol.values import Admission, Device, Offer, RankProgress, Versions
 from flodl.distributed.worker.identity import Identity
 from flodl.distributed.worker.job import Job
 from flodl.distributed.worker.loop import RankLoop
@@ -80,6 +81,8 @@ class ThreadHost:
     trainees: dict[int, Trainee] = field(default_factory=dict)
     _store: MemoryStore = field(default_factory=MemoryStore)
     _building: threading.Lock = field(default_factory=threading.Lock)
+    _frozen: dict[str, float] = field(default_factory=dict)
+    """When ranks were first seen not to move."""
     _is_over: bool = False
 
     def hello(self) -> None:
@@ -100,6 +103,31 @@ class ThreadHost:
                 self._tell(Fenced(uid=message.uid, incarnation=message.incarnation))
             case Bye():
                 self._is_over = True
+
+    def progress(self, now: float) -> Progress:
+        """Return how far the ranks are, which also tells that this host is there.
+
+        Args:
+            now: Monotonic seconds.
+        """
+        rows = []
+        for uid, seat in self.seats.items():
+            link = seat.link
+            if link.gate.is_frozen:
+                self._frozen.setdefault(uid, now)
+            else:
+                self._frozen.pop(uid, None)
+            rows.append(
+                RankProgress(
+                    uid=uid,
+                    step=link.step,
+                    window_steps=link.window_steps,
+                    phase=link.phase,
+                    batch_ms=link.batch_ms,
+                    beat_age=now - self._frozen.get(uid, now),
+                )
+            )
+        return Progress(ranks=tuple(rows))
 
     def give(self, uid: str, gen: int, message: Message) -> None:
         """Pass a message on to a rank."""

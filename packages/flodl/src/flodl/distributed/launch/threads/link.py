@@ -30,6 +30,11 @@ class Gate(Protocol):
         """Whether the rank is to end at the next point that it comes to."""
         ...
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the rank is held, as a process is that was stopped."""
+        ...
+
     def reach(self, point: str) -> object:
         """Note that the rank has come to a point, such as ``"reduce:3"``.
 
@@ -45,6 +50,8 @@ class Gate(Protocol):
 
 class OpenGate:
     """A gate at which nothing happens until the rank is to end."""
+
+    is_frozen = False
 
     def __init__(self) -> None:
         self.is_killed = False
@@ -91,7 +98,7 @@ class ThreadLink:
         self.mailbox = Mailbox()
         self._store = store
         self._deliver = deliver
-        self.phase, self.step = "", 0
+        self.phase, self.step, self.window_steps, self.batch_ms = "", 0, 0, 0.0
 
     @property
     def store(self) -> StoreClient:
@@ -133,11 +140,12 @@ class ThreadLink:
         phase: str,
         *,
         step: int,
-        window_steps: int = 0,  # noqa: ARG002 - of a real page
-        batch_ms: float = 0.0,  # noqa: ARG002
+        window_steps: int = 0,
+        batch_ms: float = 0.0,
     ) -> None:
         """Take note of how far the rank is."""
         self.phase, self.step = phase, step
+        self.window_steps, self.batch_ms = window_steps, batch_ms
 
     def _check(self) -> None:
         if self.gate.is_killed:
