@@ -27,6 +27,7 @@ from flodl.distributed.config import ElasticConfig, ElCheConfig
 from flodl.distributed.controller.commands import Finish
 from flodl.distributed.hostd.options import HostOptions
 from flodl.distributed.launch import local
+from flodl.distributed.launch.processes import start_daemon
 from flodl.distributed.launch.run_folder import RunFolder
 from flodl.distributed.launch.threads.link import point_of
 from flodl.distributed.lifecycle.rank_events import FromController
@@ -212,15 +213,14 @@ def _launch(play: _Play, attach: str, answers: Connection) -> None:
 @contextmanager
 def _relayed(folder: Path) -> Iterator[None]:
     """Have the host daemon of the next run reach its controller through a relay."""
-    start = local.start_daemon
     with ExitStack() as stack:
 
         def relayed(options: HostOptions) -> subprocess.Popen[bytes]:
             address = stack.enter_context(Relay(folder).to(options.address))
-            return start(replace(options, address=address))
+            return start_daemon(replace(options, address=address))
 
-        local.start_daemon = relayed
-        stack.callback(setattr, local, "start_daemon", start)
+        vars(local)["start_daemon"] = relayed
+        stack.callback(vars(local).update, start_daemon=start_daemon)
         yield
 
 
