@@ -158,3 +158,11 @@ def test_threads_have_no_sockets_and_no_other_processes(kind):
 def test_a_link_is_dropped_for_some_time(seconds):
     with pytest.raises(ConfigError, match="seconds="):
         Fault(rank=0, at="step:1", kind="drop_link", seconds=seconds)
+
+
+def test_a_link_that_the_killed_launcher_holds_is_not_dropped():
+    with pytest.raises(ConfigError, match="drop_link"):
+        run(
+            Fault(rank=0, at="step:3", kind="launcher_kill"),
+            Fault(rank=0, at="step:9", kind="drop_link", seconds=1.0),
+        )

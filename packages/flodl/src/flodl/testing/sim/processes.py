@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from flodl.core.errors import FlodlError, RunInterrupted
+from flodl.core.errors import ConfigError, FlodlError, RunInterrupted
 from flodl.data import Batch, BatchDataSet, DataSet
 from flodl.distributed.cluster.role import Role, RunPlace, place_of, role_of
 from flodl.distributed.config import ElasticConfig, ElCheConfig
@@ -94,9 +94,16 @@ def run_processes(  # noqa: PLR0913 - the settings of a run
         limit_s: Seconds after which the run is given up.
 
     Raises:
+        ConfigError: Of a launcher that is killed and a link that is dropped, one is possible.
         TimeoutError: The run did not end in time; nothing of it is left.
         LaunchError: Something cannot be pickled.
     """
+    kinds = {fault.kind for fault in faults}
+    if {"launcher_kill", "drop_link"} <= kinds:
+        raise ConfigError(
+            "kind='launcher_kill' and kind='drop_link': the launcher holds the link",
+            hint="let them happen in two runs",
+        )
     with tempfile.TemporaryDirectory(prefix="flodl-sim-") as folder:
         stage = Stage(tuple(faults), Delays(tuple(delay_ms), jitter, seed), link, folder)
         settings = {
@@ -114,9 +121,9 @@ def run_processes(  # noqa: PLR0913 - the settings of a run
         play = _Play(
             _Model(model_factory, stage), optim_factory, _Step(train_step, stage), settings, limit_s
         )
-        if any(fault.kind == "launcher_kill" for fault in faults):
+        if "launcher_kill" in kinds:
             result = _by_other_launchers(play, Path(folder))
-        elif any(fault.kind == "drop_link" for fault in faults):
+        elif "drop_link" in kinds:
             with _relayed(Path(folder)):
                 result = play()
         else:
