@@ -29,7 +29,8 @@ LONGEST_LAST = 1.25
 """Windows that the end of an epoch may last: a quarter more than one is cheaper than two."""
 PATIENCE = 2.0
 """Batches of the slowest member that those at the barrier wait; half of one is usual."""
-LEAST_PATIENCE_S = 0.02
+LEAST_PATIENCE_S = 0.1
+"""Less than that is what a busy host takes now and then."""
 MOST_BAD_WINDOWS = 3
 CLOSE_NOW = Target(steps=0)
 
